@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The command line as users run it, in a process of its own; the page in a browser."""
+"""The command line as users run it, in a separate process; the page in a browser."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def run() -> Run:
-    """Run nsight-report with arguments. With ``wrap``, put before it, or ``env``, added to the environment, it is the
-    launcher that is run; else a warm process."""
+    """Run nsight-report with arguments. With ``wrap`` (put before it) or ``env`` (added to the environment), the launcher
+    itself runs; otherwise a warm process."""
 
     def call(
         *args: object, wrap: tuple[str, ...] = (), env: dict[str, str] | None = None
@@ -60,7 +60,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """2,000 messages, of which 20 are slow (machinery/made_up/capture.py): the hog delays 20, of which 11 wait for others too."""
+    """2,000 messages, 20 of them slow (machinery/made_up/capture.py): the hog delays these 20; 11 of them also wait for others."""
     directory = tmp_path_factory.mktemp("page")
     return write_page(directory / "report.html", write_capture(directory / "small.nsight"), figures=True)
 

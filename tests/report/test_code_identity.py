@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A stored table is stale when any code that made it has changed, and only then."""
+"""A stored table is stale if any code that made it has changed, and only then."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ EVERY = {
         ("attribution/categories.csv", {"attribution", "queuing", "cores"}),
         ("queuing/depth.py", {"queuing"}),
         ("requests/exchanges.py", {"requests"}),
-        # Not what cores did, which takes longest to make.
+        # Not the stage for what cores did, which takes longest to run.
         ("timeline/exposure.py", {"anomalies", "queuing"}),
         ("anomalies/find.py", {"anomalies"}),
         ("plots/cdf.py", set()),

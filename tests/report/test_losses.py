@@ -22,7 +22,7 @@ ROOT = PACKAGE.parents[2]
 
 
 def counted() -> tuple[set[str], set[str]]:
-    """Keys, and prefixes of keys, that the package's calls of ``Ledger.add`` and ``Ledger.counted`` name."""
+    """Keys and key prefixes in the package's calls of ``Ledger.add`` and ``Ledger.counted``."""
     keys, prefixes = set(), set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -79,7 +79,7 @@ def test_an_unknown_key_and_a_missing_word_are_bugs() -> None:
     with pytest.raises(KeyError):
         ledger.add("no_such_loss", 1)
     with pytest.raises(KeyError):
-        ledger.add("clock_reading_not_checked", 1)  # of which clock?
+        ledger.add("clock_reading_not_checked", 1)  # without the name of the clock
 
 
 def test_counts_of_a_program_are_entered_and_an_unknown_key_does_not_vanish() -> None:
@@ -105,7 +105,7 @@ def test_the_registry_of_the_decoder_is_that_of_the_report() -> None:
     assert sorted(ours) == sorted(
         (f"decode_{key}", severity.lower(), *words) for key, severity, *words in rows
     )
-    assert len(rows) == RUST.read_text().count(': "') > 20  # no row that the pattern does not know
+    assert len(rows) == RUST.read_text().count(': "') > 20  # no row that the pattern misses
 
 
 def test_what_the_decoder_counted_is_entered_under_its_keys() -> None:
@@ -165,7 +165,7 @@ def test_pages_that_are_generated_are_what_the_package_says() -> None:
     writer = module_from_spec(spec)
     loader.exec_module(writer)
     page = (ROOT / "Documentation/losses.md").read_text()
-    assert page == writer.loss_page()  # make scripts writes them
+    assert page == writer.loss_page()  # "make scripts" writes the page
     assert page.count("\n| `") == len(losses.registry())
     formats = (ROOT / "Documentation/formats.md").read_text()
     assert formats == writer.tables(formats)

@@ -31,7 +31,7 @@ def test_no_time_is_a_float(capture: Path) -> None:
 
 def test_null_stamp_stays_null_beside_exact_times(capture: Path) -> None:
     first = nsight_report.open(capture).messages.iloc[0]
-    assert first["nic_ns"] == START  # odd and above 2**52: a float32 or a division would show
+    assert first["nic_ns"] == START  # odd and above 2**52: a float32 or a division would change it
     assert first["driver_ns"] is pd.NA
 
 
@@ -50,7 +50,7 @@ def test_summary_is_what_json_prints(capture: Path) -> None:
 
 
 def test_keys_of_the_summary_and_of_its_rows_are_documented(capture: Path) -> None:
-    """Each key has a row, which names the keys of what it holds."""
+    """Each key has a row, which names the keys in its value."""
     told = (Path(__file__).resolve().parents[2] / "Documentation/formats.md").read_text()
     told = told.partition("### nsight-report CAPTURE --json\n")[2].partition("\n#")[0]
     rows = dict(re.findall(r"^\| (`.*?`) \| (.*) \|$", told, re.M))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Bad captures and bad options: one error, its fix, the documented exit code, no traceback."""
+"""Bad captures and bad options: one error with its fix, the documented exit code, no traceback."""
 
 import json
 import os
@@ -103,7 +103,7 @@ def test_settings_that_cannot_be_are_as_if_not_recorded(value: object) -> None:
 
 
 def test_texts_of_a_manifest_that_are_no_unicode_can_be_written(tmp_path: Path) -> None:
-    """JSON can name half a character; a recorder's argument that is no UTF-8 becomes one."""
+    """JSON can contain a lone surrogate; a recorder argument that is not UTF-8 becomes one."""
     told = manifest(
         command=["nsight-record", "\udc80"],
         host={"hostname": "\ud800"},
@@ -203,7 +203,7 @@ RECORDED = Manifest(
         # perf.data ends 1 ns before the only event / starts 1 ns after it
         (START + 10, (START, START + 9), "do not overlap in time (1 ns apart)"),
         (START + 10, (START + 11, START + 20), "do not overlap in time (1 ns apart)"),
-        # both lie an hour before the recording that the manifest describes
+        # both are one hour before the recording that the manifest describes
         (
             START - 3600 * 1000 * MS,
             (START - 3600 * 1000 * MS, START - 3600 * 1000 * MS + 5),
@@ -272,7 +272,7 @@ TABLES = ["stages.json", "clock_map.parquet", "messages.parquet", "calls.parquet
 def test_stored_table_that_is_no_file_is_made_again(
     run: Run, capture: Path, tmp_path: Path, name: str, kind: str
 ) -> None:
-    """A pipe would block for ever, and a link could lead to tables of another capture."""
+    """A pipe would block for ever, and a link could lead to the tables of another capture."""
     path = capture / "tables" / name
     path.rename(tmp_path / name)
     if kind == "pipe":
@@ -299,7 +299,7 @@ def test_pipe_among_the_tables_is_replaced(run: Run, capture: Path) -> None:
 
 
 def test_pipe_in_place_of_the_stages_is_no_reason_to_wait(run: Run, capture: Path) -> None:
-    """All stages have to run, for which this capture has no data."""
+    """All stages must run, but this capture has no data for them."""
     (capture / "tables/stages.json").unlink()
     os.mkfifo(capture / "tables/stages.json")
     assert_one_error(run(capture), 3, "clock.tsv: not a recording")

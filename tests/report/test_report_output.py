@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Writing: full disks, read-only captures, users without privileges. Recorded data stays as it was."""
+"""Writing: full disks, read-only captures, users without privileges. Recorded data stays unchanged."""
 
 import hashlib
 import os
@@ -31,7 +31,7 @@ def digest(directory: Path) -> dict[str, str]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 2 MiB that is unmounted again."""
+    """A file system of 2 MiB, which is unmounted afterwards."""
     if os.geteuid() != 0:
         from conftest import skip_or_fail
 
@@ -47,7 +47,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def public(tmp_path: Path) -> Iterator[Path]:
-    """A directory that other users can reach (pytest's own are private), and what is made meanwhile they can read."""
+    """A directory that other users can reach (pytest's are private); files created meanwhile are readable for them."""
     directory = Path(tempfile.mkdtemp(prefix="nsight-test-"))
     directory.chmod(0o755)
     umask = os.umask(0o022)
@@ -66,7 +66,7 @@ def test_full_disk_while_storing_tables_keeps_the_recorded_data(
     run: Run, small_disk: Path, capture: Path
 ) -> None:
     there = small_disk / "full.nsight"
-    shutil.copytree(capture, there)  # shutil keeps times, so that stored stages stay fresh
+    shutil.copytree(capture, there)  # shutil keeps timestamps, so stored stages stay fresh
     before = digest(there)
     fill(small_disk, 0)
     done = run(there, "--rerun", "attribution")
@@ -83,7 +83,7 @@ def test_full_disk_while_writing_the_report_leaves_no_half_files(
     run: Run, small_disk: Path, capture: Path
 ) -> None:
     before = digest(capture)
-    fill(small_disk, 100_000)  # room for the first CSV, not for all figures
+    fill(small_disk, 100_000)  # room for the first CSV, but not for all figures
     done = run(capture, "-o", small_disk / "report")
     assert done.returncode == 5, done.stderr
     assert "disk is full" in done.stderr
@@ -121,7 +121,7 @@ def test_capture_of_root_is_analysed_by_nobody(run: Run, public: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root: needed to become another user")
 def test_tables_that_another_user_made_are_not_believed(run: Run, public: Path) -> None:
-    """The capture's data are none: what root is shown of its own tables, nobody is not."""
+    """The capture has no usable data: root sees its tables, but the user nobody does not."""
     capture = write_capture(public / "root.nsight")
     assert run(capture).returncode == 0
     done = run(capture, wrap=nobody.command())
@@ -130,7 +130,7 @@ def test_tables_that_another_user_made_are_not_believed(run: Run, public: Path) 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root: needed to become another user")
 def test_stage_of_a_read_only_capture_is_stored_in_the_cache(run: Run, public: Path) -> None:
-    """With tables that nobody made itself while it could write there."""
+    """With tables that the user nobody made while it could write there."""
     capture = write_capture(public / "root.nsight")
     cache = public / "cache"
     cache.mkdir()
@@ -148,7 +148,7 @@ def test_stage_of_a_read_only_capture_is_stored_in_the_cache(run: Run, public: P
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root: needed to become another user")
 def test_user_without_a_home_needs_none(run: Run, public: Path) -> None:
-    """No HOME, and no entry in /etc/passwd: a container's user."""
+    """No HOME and no entry in /etc/passwd, as for a container's user."""
     capture = unpack.unpack("quiet", public) / "capture.nsight"
     user = ("setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", "env", "-u", "HOME")
     done = run(capture, wrap=nobody.command(*user, "-u", "XDG_CACHE_HOME", "-u", "XDG_STATE_HOME"))
@@ -180,7 +180,7 @@ def test_capture_that_a_user_may_not_enter_says_how_to_make_it_readable(
 
 @pytest.mark.parametrize("option", ["--categories", "--intervals"])
 def test_file_that_cannot_even_be_looked_at_is_an_error(run: Run, capture: Path, option: str) -> None:
-    """As one is in a directory that the user may not enter."""
+    """As for a file in a directory that the user may not enter."""
     name = "a" * 300
     done = run(capture, option, name)
     assert done.returncode == 3, done.stderr
@@ -197,7 +197,7 @@ def test_tables_that_are_a_symlink_are_neither_read_nor_written_through(
     before = {p.name: p.stat().st_mtime_ns for p in elsewhere.iterdir()}
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = run(capture, "--rerun", "attribution", env=cache)
-    # All stages have to run, for which this capture has no data.
+    # All stages must run, but this capture has no data for them.
     assert (done.returncode, "clock.tsv: not a recording" in done.stderr) == (3, True), done.stderr
     assert {p.name: p.stat().st_mtime_ns for p in elsewhere.iterdir()} == before
 
@@ -222,7 +222,7 @@ def test_export_to_a_fifo_leaves_it_one_and_its_reader_gets_all(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root: needed to make a device node")
 def test_export_to_a_device_leaves_it_one(run: Run, capture: Path, tmp_path: Path) -> None:
-    null = tmp_path / "null"  # a node of the kind of /dev/null
+    null = tmp_path / "null"  # a device node like /dev/null
     os.mknod(null, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
     done = run("export", "folded", capture, "-o", null)
     assert done.returncode == 0, done.stderr
@@ -230,7 +230,7 @@ def test_export_to_a_device_leaves_it_one(run: Run, capture: Path, tmp_path: Pat
 
 
 def test_export_to_standard_output_has_nothing_else_there(run: Run, capture: Path, tmp_path: Path) -> None:
-    link = tmp_path / "stdout"  # as /dev/stdout is
+    link = tmp_path / "stdout"  # like /dev/stdout
     link.symlink_to("/proc/self/fd/1")
     run("export", "folded", capture, "-o", tmp_path / "file")
     piped = run("export", "folded", capture, "-o", link)
@@ -238,7 +238,7 @@ def test_export_to_standard_output_has_nothing_else_there(run: Run, capture: Pat
     assert piped.stdout == (tmp_path / "file").read_text()
     assert "flamegraph.pl draws it" in piped.stderr
     assert link.is_symlink()
-    log = tmp_path / "log"  # in a file it goes on where that ends
+    log = tmp_path / "log"  # output to a file is appended at its end
     log.write_text("before\n")
     with log.open("a") as to:
         subprocess.run([LAUNCHER, "export", "folded", capture, "-o", link], stdout=to, stderr=to, check=True)
@@ -269,7 +269,7 @@ def test_export_refuses_what_is_neither_a_file_nor_a_pipe(
     with socket.socket(socket.AF_UNIX) as bound:
         monkeypatch.chdir(
             tmp_path
-        )  # the address of a socket may have 107 bytes, a directory's name many more
+        )  # a socket address is limited to 107 bytes, a directory name can be much longer
         bound.bind("socket")
         done = run("export", "folded", capture, "-o", tmp_path / "socket")
         assert done.returncode == 5
@@ -301,7 +301,7 @@ def test_reader_that_goes_away_is_no_error(capture: Path, command: list[str], op
 
 
 def test_without_its_packages_the_launcher_names_the_fix(tmp_path: Path) -> None:
-    """A copy outside the project has no .venv beside it; -S -I hides what is installed."""
+    """A copy outside the project has no .venv next to it; -S -I hides installed packages."""
     bare = tmp_path / "tools/nsight-report"
     bare.mkdir(parents=True)
     shutil.copy(LAUNCHER, bare / "nsight-report")

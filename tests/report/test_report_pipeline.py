@@ -27,7 +27,7 @@ from nsight_report.timeline.recording import granularity_ns, noise_of
 
 
 def instead(stage: Stage, run: Callable[[Context], Result]) -> Stage:
-    """The stage with other work, which passes for its own."""
+    """The stage with a different function but its original identity."""
     made = replace(stage, run=run)
     made.__dict__["identity"] = stage.identity
     return made
@@ -35,7 +35,7 @@ def instead(stage: Stage, run: Callable[[Context], Result]) -> Stage:
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Real stages with their work replaced by the synthetic tables; records which ran."""
+    """Real stages whose functions are replaced by the synthetic tables; records which stages ran."""
     tables = World(n=200).tables()
     calls: list[str] = []
 
@@ -126,7 +126,7 @@ def test_another_run_of_the_other_capture_reruns_the_comparison(
     against = Options(against=str(other))
     assert Pipeline(capture, against).run() == ["anomalies", "attribution", "queuing", "cores"]
     assert Pipeline(capture, against).run() == []
-    # Of its diagnosis nothing is read.
+    # Nothing of the other capture's diagnosis is read.
     assert Pipeline(other, Options(slow="p90-100")).run(rerun="anomalies")
     assert Pipeline(capture, against).run() == []
     touch(other / "perf.data")
@@ -158,7 +158,7 @@ def test_baseline_of_another_capture_are_no_messages_of_this_one(against: str | 
 
 
 def test_other_capture_is_not_diagnosed_itself(capture: Path, ran: list[str], tmp_path: Path) -> None:
-    # With one slice for both, as in section 7.4 of the paper, its own diagnosis would have no baseline left.
+    # With the same slice for both, as in section 7.4 of the paper, a diagnosis of the other capture would have no baseline left.
     other = shutil.copytree(capture, tmp_path / "other")
     Pipeline(capture).run(rerun="clocks")
     touch(other / "perf.data")
@@ -224,7 +224,7 @@ def test_stage_runs_alone_from_its_stored_input(capture: Path, ran: list[str]) -
     made = Pipeline(capture).run_alone("messages")
     assert ran == ["messages"]
     assert made == {"messages": 200}
-    # What follows it was made from the run before, and is stale now.
+    # The stages after it were made from the previous run and are stale now.
     assert Pipeline(capture).run() == ["requests", "anomalies", "attribution", "queuing", "cores"]
 
 
@@ -248,7 +248,7 @@ def test_no_stage_and_no_report_has_every_message_in_memory(
         c.pipeline.run_alone(stage)
     assert {"compared", "anomalies"} <= set(asked)
     assert "messages" not in asked
-    assert len(c.messages) == 2000  # who wants all of them has them
+    assert len(c.messages) == 2000  # a caller that wants all messages gets them
     assert "messages" in asked and "messages" not in c.pipeline._tables
 
 
@@ -298,7 +298,7 @@ def test_recorders_losses_are_in_the_ledger(capture: Path) -> None:
     (capture / "manifest.json").write_text(json.dumps(manifest(losses=lost)))
     rows = Pipeline(capture).losses().to_pylist()
     assert ("record", "perf: lost samples", 7) in [(r["stage"], r["cause"], r["count"]) for r in rows]
-    assert len(rows) == 3  # the entry without a number is not one
+    assert len(rows) == 3  # the entry without a number does not count
 
 
 @pytest.mark.parametrize(("step", "expected"), [(None, 1000), (141, 141)])  # mode tracepoints; the packets
@@ -312,12 +312,12 @@ def test_granularity_is_that_of_the_recording(step: int | None, expected: int) -
 
 
 def test_clocks_that_were_bad_for_a_while_hide_only_what_was_then() -> None:
-    # TSC counts ns. The clock of perf is known to 3 ns, but from 1000 to 2000 to 700; tai, which no call has, to 9999.
+    # TSC counts ns. The error of the perf clock is 3 ns, but 700 from 1000 to 2000; that of tai, which no call uses, is 9999.
     parts = [("monotonic", 0, 9000, 1), ("boottime", 0, 9000, 2), ("tai", 0, 9000, 9999)]
     parts += [("perf", 0, 1000, 3), ("perf", 1000, 2000, 700), ("perf", 2000, 9000, 3)]
     line = {"anchor_tsc": 0, "anchor_ns": 0, "anchor_frac": 0, "mult": 1, "shift": 0, "source": "bracket"}
     rows = [{"domain": d, "tsc_start": a, "tsc_end": b, "error_ns": e, **line} for d, a, b, e in parts]
-    # The last one began when no clock was read.
+    # The last message began after the last clock reading.
     messages = [(100, 200), (900, 1100), (1900, 2100), (1200, 0), (3000, 3100), (9500, 9600)]
     clock = schema.TABLES["clock_map"].arrow()
     plain = [pa.field(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in clock]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Comparing two recorded captures, with every stage run: what stored tables would hide."""
+"""Comparing two recorded captures with every stage run, because stored tables would hide errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def captures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
-    """A capture of which one message waited 1.4 ms for a lock, one that no message of which took 1 ms, and symbols."""
+    """A capture in which one message waited 1.4 ms for a lock, a capture in which no message took 1 ms, and symbols."""
     if not (ROOT / "build/cargo/release/nsight-decode").exists():
         skip_or_fail("decoder", "nsight-decode is not built: make decoder")
     directory = tmp_path_factory.mktemp("recorded")
@@ -40,7 +40,7 @@ def compared(run: Run, *args: object) -> dict[str, Any]:
 
 @pytest.mark.parametrize("decode", ["all", "chosen"])
 def test_a_capture_compared_with_itself_has_not_changed(run: Run, captures: Any, decode: str) -> None:
-    # Slow and baseline overlap: by itself the capture would leave the one out of the other.
+    # Slow and baseline messages overlap: diagnosed alone, the capture would exclude the messages of one group from the other.
     lock, _, symfs = captures
     slices = ("--slow", "p50-100", "--baseline", "p0-75", "--symfs", symfs, "--decode", decode)
     value = compared(run, lock, lock, *slices)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The terminal summary and the HTML page: what they say, and that names cannot do harm."""
+"""The terminal summary and the HTML page: their contents, and that names can do no harm."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Page(html.parser.HTMLParser):
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Capture:
-    """A capture whose threads have names that mean something to a browser, rich and a terminal."""
+    """A capture whose threads have names with a meaning for a browser, for rich and for a terminal."""
     path = tmp_path_factory.mktemp("h") / "a<b>.nsight"
     return nsight_report.open(write_capture(path, World(n=300, app="[red]x\x1b[31m", hog=HOSTILE)))
 
@@ -110,7 +110,7 @@ def test_page_needs_nothing_from_outside(hostile_page: str) -> None:
     for tag, attrs in page.tags:
         for name in ("src", "href", "data", "action", "srcset"):
             assert (attrs.get(name) or "data:").startswith(("data:", "#")), (tag, attrs)
-    own = re.sub(r'src="data:[^"]*"', "", hostile_page)  # of pictures: below
+    own = re.sub(r'src="data:[^"]*"', "", hostile_page)  # pictures are tested below
     assert "url(" not in own
     assert "@import" not in own
 
@@ -147,7 +147,7 @@ def test_page_says_what_the_capture_holds(capture: Path) -> None:
     c = nsight_report.open(capture)
     words = " ".join(Page(page_of(c)).words.split())
     assert "Of 2,000 messages, the 20 of p99-100 were compared with those of p25-75." in words
-    # As sure as the terminal says.
+    # With the same confidence as on the terminal.
     assert len(confidence(summarise(c))) > 1 and " ".join(confidence(summarise(c))) in words
     assert "hog (A) 99% 20 messages, up to 995 us" in words
     assert "read without arrival (3)" in words
@@ -161,7 +161,7 @@ def test_terminal_shows_names_as_they_are_and_no_escape(hostile: Capture) -> Non
     out = io.StringIO()
     print_summary(hostile, summarise(hostile), out)
     text = out.getvalue()
-    assert "\x1b" not in text  # neither colour (this is no terminal) nor the thread's own
+    assert "\x1b" not in text  # no colour (this is not a terminal), and no escape sequence of the thread name
     assert "[red]x\\x1b[31m" in text
     assert HOSTILE in text
 
@@ -208,7 +208,7 @@ def test_causes_that_are_only_places_are_marked_and_told_apart(capture: Path) ->
 
 
 def quiet(capture: Path, ns: int, slower: int) -> Capture:
-    """The capture (20 slow messages) in which ``slower`` are ``ns`` above the baseline by one cause, and the others by 200 ns."""
+    """The capture (20 slow messages): ``slower`` of them are ``ns`` above the baseline due to one cause, the others 200 ns."""
     c = nsight_report.open(capture)
     coverage = c.coverage.assign(deviation_ns=200, explained_ns=200, coverage=1.0)
     coverage.loc[coverage.index[:slower], ["deviation_ns", "explained_ns"]] = ns
@@ -230,7 +230,7 @@ def told(c: Capture) -> str:
 
 
 def test_what_is_not_slower_has_nothing_explained_and_no_advice(capture: Path) -> None:
-    c = quiet(capture, 900, 20)  # 900 ns: tracepoints tell 1 us
+    c = quiet(capture, 900, 20)  # 900 ns: mode tracepoints resolves 1 us
     c._frames["causes"] = c.causes.iloc[:0]
     text = told(c)
     assert (
@@ -264,7 +264,7 @@ def test_a_lone_small_cause_stands_with_its_size_and_with_how_many_were_slower(c
     )
     assert "of the extra latency of 1.40 us in all, 1 message, up to 1.40 us)" in text
     assert "shares are of 1.40 us, the extra latency of the slower ones in all" in text
-    # Coverage is of what is slower, not of what has nothing to be explained.
+    # Coverage counts only slower messages, not those with nothing to explain.
     c = quiet(capture, 1400, 1)
     c.coverage.loc[c.coverage.index[0], "coverage"] = 0.5
     assert summarise(c).coverage_median == 0.5
@@ -295,7 +295,7 @@ def test_a_delay_that_most_have_is_told_as_before(capture: Path) -> None:
 
 def test_messages_delayed_together_are_shown_once(capture: Path) -> None:
     slow = summarise(nsight_report.open(capture)).slowest
-    # Of 200, 201 and 202, which wait for one hog, only the slowest (200) is taken.
+    # 200, 201 and 202 wait for the same hog; only the slowest (200) is selected.
     assert [int(s.row["message_id"]) for s in slow] == [200, 400, 600, 800, 1000]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Between the NIC and the receive softirq: no interrupt yet, a core that slept, or a poll that came late."""
+"""Time between the NIC and the receive softirq: a late interrupt, a sleeping core, or a late poll."""
 
 import pytest
 from machinery.made_up.scene import Scene
@@ -8,15 +8,15 @@ from nsight_report.anomalies import Host, Recording, Selection, Slice, find
 from nsight_report.attribution import attribute
 
 SLOWEST = Selection(slow=Slice.parse("4500ns-"), granularity_ns=50)
-#: The application's core: woken at the hand-off + 100, done as usual.
+#: The application core: the thread is woken 100 ns after the hand-off and runs as usual.
 DEVICE, TICK = "asm_common_interrupt", "asm_sysvec_apic_timer_interrupt"
 
 
 def causes(core0: list[tuple], host: Host | None = None, wait: int = 5000, power: int | None = None, **over):
-    """Causes of one message that its softirq saw ``wait`` ns after the NIC, behind 40 usual ones; core 0 as given."""
+    """Causes of one message, which its softirq saw ``wait`` ns after the NIC, after 40 usual ones; ``core0``: rows of core 0."""
     scene = Scene()
     t = scene.quiet(40)
-    # Usual: arrival 400 ns after the NIC, hand-off at 500, read at 1000.
+    # Usual messages: arrival 400 ns after the NIC, hand-off at 500, read at 1000.
     scene.messages.append(message(40, t, t + wait + 100, t + wait + 600, **over))
     scene.cores(
         t,
@@ -36,7 +36,7 @@ def causes(core0: list[tuple], host: Host | None = None, wait: int = 5000, power
 
 
 def core(*before: tuple, irq: str = DEVICE, irq_at: int = 4600) -> list[tuple]:
-    """Core 0: ``before``, then the interrupt, and right behind it the softirq (4900 to 5300), of whoever is underneath."""
+    """Core 0: ``before``, then the interrupt, and directly after it the softirq (4900 to 5300); both name swapper."""
     return [
         *before,
         (irq_at, 4900, "hardirq", irq, 0, "swapper"),
@@ -50,13 +50,13 @@ HOG = (0, 4600, "thread", "hog", 50, "hog")
 
 def test_interrupt_that_comes_late_is_a_delay_of_the_nic():
     found, rows = causes(core(IDLE))
-    # 4600 ns before the interrupt, which is all that the message (5600 ns) took longer than others (1000 ns).
+    # 4600 ns before the interrupt: the whole deviation of the message (5600 ns; others take 1000 ns).
     assert found["NIC delay (R)"] == 4600
     assert [r["subject"] for r in rows if r["category"] == "NIC delay"] == ["interrupt delivery delay"]
 
 
 def test_what_runs_before_the_interrupt_is_not_blamed():
-    # A thread would have been interrupted: that it ran did not keep the message waiting.
+    # The interrupt would have preempted a thread, so the running thread did not keep the message waiting.
     found, _ = causes(core(HOG))
     assert found["NIC delay (R)"] == 4600
     assert "hog (R)" not in found
@@ -78,7 +78,7 @@ def test_adaptive_coalescing_fits_any_wait():
 
 
 def test_poll_behind_a_timer_was_put_off():
-    # napi_defer_hard_irqs: the NIC's interrupt stays off, a timer looks for packets.
+    # napi_defer_hard_irqs: the NIC's interrupt stays off, and a timer polls for packets.
     assert causes(core(HOG, irq=TICK))[0]["Interrupt coalescing (R)"] == 4600
 
 
@@ -87,7 +87,7 @@ def test_slow_c_state_is_a_core_wake_up():
 
 
 def test_c_state_that_is_left_fast_is_not_blamed():
-    # 600 ns do not explain 4600, and neither does a C-state of a core that was not idle.
+    # 600 ns do not explain 4600. Neither does a C-state of a core that was not idle.
     assert causes(core(IDLE), Host(exit_ns=(600,)))[0]["NIC delay (R)"] == 4600
     assert causes(core(HOG), Host(exit_ns=(4000,)))[0]["NIC delay (R)"] == 4600
 
@@ -98,7 +98,7 @@ def test_power_event_in_the_wait_is_a_core_wake_up():
 
 
 def test_late_poll_blames_what_ran_after_the_interrupt():
-    # The interrupt is handled from 500 to 800; then the hog runs until ksoftirqd's softirq at 4900.
+    # The interrupt is handled from 500 to 800. Then the hog runs until the softirq of ksoftirqd at 4900.
     found, _ = causes([
         (0, 500, "idle", "idle", 0, "swapper"), (500, 800, "hardirq", DEVICE, 0, "swapper"),
         (800, 4900, "thread", "hog", 50, "hog"), (4900, 5300, "softirq", "NET_RX", 7, "ksoftirqd/0"),
@@ -125,9 +125,9 @@ def test_while_others_are_polled_the_missing_interrupt_tells_nothing():
             (3000, 4600, "thread", "hog", 50, "hog"),
         )
     )
-    # The poll masks the NIC's interrupt: what ran from 500 on may well have been in the way.
+    # The poll masks the NIC's interrupt, so what ran from 500 on may have delayed the message.
     assert found["NIC delay (R)"] == 500
-    assert found["Receive processing (R)"] >= 2000  # less what its own softirq usually takes
+    assert found["Receive processing (R)"] >= 2000  # less the usual time of the message's softirq
     assert found["hog (R)"] == 1600
 
 
@@ -140,7 +140,7 @@ def test_a_poll_for_others_does_not_hide_that_a_timer_put_the_poll_off():
             irq=TICK,
         )
     )
-    # No interrupt was to come before the timer's, whoever was polled meanwhile.
+    # No interrupt was due before the timer's, even if other packets were polled meanwhile.
     assert found["Interrupt coalescing (R)"] == 4600
     assert "hog (R)" not in found
 
@@ -150,7 +150,7 @@ def test_without_an_interrupt_what_ran_is_blamed_as_before():
     found, _ = causes(
         [(0, 4900, "thread", "hog", 50, "hog"), (4900, 5300, "softirq", "NET_RX", 7, "napi/eth0-1")]
     )
-    # All of the message's deviation: it took 5600 ns, others take 1000.
+    # The whole deviation of the message: it took 5600 ns, others take 1000.
     assert found == {"hog (R)": 4600}
 
 
@@ -172,7 +172,7 @@ def test_message_that_the_nic_has_is_not_held_up_by_its_core():
     options = Selection(slow=Slice.parse("4500ns-"), granularity_ns=50, direction="tx")
     compared, found, *_ = find(Recording(*scene.tables()), options)
     _, _, table, _ = attribute(found, compared, options)
-    # Usually 500 ns from the driver to the completion timestamp, here 8000.
+    # From the driver to the completion timestamp: usually 500 ns, here 8000.
     assert {r["cause"]: r["total_deviation_ns"] for r in table.to_pylist()} == {
         "NIC transmit delay (R)": 7500
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Functions within a message's own contexts: paths, what they took, and which of nested ones are reported."""
+"""Functions within the contexts of a message: their paths, their times, and which of the nested ones are reported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ USUAL = 40
 class Stack(Scene):
     """Scenes whose ``read`` of the message is made of functions.
 
-    The system call is from t+600 on; ``read`` names what it calls and how long that takes.
+    The system call starts at t+600; ``read`` names the functions that it calls and how long they take.
     """
 
     def call(self, parent: int, kind: str, symbol: str, start: int, dur: int, **over: object) -> int:
@@ -53,7 +53,7 @@ class Stack(Scene):
         self.inside(syscall, t + 600, tree)
 
     def inside(self, parent: int, start: int, tree: list[tuple]) -> None:
-        """Calls one behind the other."""
+        """Consecutive calls."""
         for symbol, ns, below in tree:
             at = self.call(parent, "function", symbol, start, ns)
             self.inside(at, start, below)
@@ -103,7 +103,7 @@ def test_the_share_that_leaves_a_parent_out_can_be_chosen():
 
 
 def test_a_parent_keeps_what_nested_anomalies_leave():
-    # copy takes 600 of the 900 ns that recv takes longer; of the 1000 of ksys_read these two are 90 %.
+    # copy takes 600 of the additional 900 ns of recv. Together they are 90 % of the additional 1000 ns of ksys_read.
     found = reported(scene([("ksys_read", 1400, [("recv", 1200, [("copy", 800, [])])])], 1400))
     claims = {path: row["deviation_ns"] for path, row in found.items() if path != "coverage"}
     assert claims == {"read > ksys_read > recv": 300, "read > ksys_read > recv > copy": 600}
@@ -111,7 +111,7 @@ def test_a_parent_keeps_what_nested_anomalies_leave():
 
 
 def test_many_small_deviations_are_their_parent():
-    # Ten functions take 40 ns longer each, below the granularity: none alone is an anomaly.
+    # Ten functions take 40 ns longer each, which is below the granularity: none of them alone is an anomaly.
     usual = [("ksys_read", 400, [(f"f{i}", 40, []) for i in range(10)])]
     slow = [("ksys_read", 800, [(f"f{i}", 80, []) for i in range(10)])]
     options = Selection(slow=Slice.parse("1300ns-"), granularity_ns=50)
@@ -131,7 +131,7 @@ def test_nothing_is_reported_within_an_unexpected_function():
 
 
 def test_what_is_made_up_for_within_its_parent_is_not_reported():
-    # wait takes 300 longer and copy 300 less: recv took what it takes; the lock did not.
+    # wait takes 300 longer and copy 300 less: recv takes its usual time, but the lock does not.
     usual = [("recv", 700, [("copy", 400, []), ("wait", 300, [])]), ("lock", 100, [])]
     slow = [("recv", 700, [("copy", 100, []), ("wait", 600, [])]), ("lock", 1100, [])]
     found = reported(scene(slow, 1800, usual))
@@ -147,7 +147,7 @@ def test_a_function_that_is_called_more_often_says_so():
 
 
 def test_usual_jitter_of_a_function_is_no_anomaly():
-    # copy takes from 200 to 320 ns; the slow message's 350 are not far from that, its lock is.
+    # copy takes from 200 to 320 ns. The slow message's 350 is close to that; its lock is not.
     made = Stack()
     for n in range(USUAL):
         extra = 20 * (n % 7)
@@ -158,7 +158,7 @@ def test_usual_jitter_of_a_function_is_no_anomaly():
 
 
 def test_outliers_of_the_baseline_do_not_hide_a_cause():
-    # One baseline message in four meets the lock itself.
+    # One baseline message in four also waits for the lock.
     made = Stack()
     for n in range(USUAL):
         extra = 900 * (n % 4 == 0)
@@ -170,7 +170,7 @@ def test_outliers_of_the_baseline_do_not_hide_a_cause():
 
 
 def test_messages_are_compared_with_their_request_type():
-    # Half of the messages are scans and take 2000 ns longer: no anomaly among their like.
+    # Half of the messages are scans and take 2000 ns longer: compared with other scans, they are no anomaly.
     made = Stack()
     for n in range(2 * USUAL):
         extra = 2000 * (n % 2)
@@ -220,7 +220,7 @@ def test_functions_entered_before_the_recording_are_in_no_path():
             (3, "function", "reply", 200, 300, "measured"),
         ]
     )
-    # A path begins in its innermost context: what read calls is not below serve.
+    # A path begins in its innermost context: functions that read calls are not below serve.
     assert paths(calls) == ["ksys_read", "serve", "serve>reply"]
 
 
@@ -263,4 +263,4 @@ def test_only_the_part_within_the_interval_counts():
     )
     nodes = calls.measure(*(np.array(a) for a in ([0], [0], [0], [300], [500])), CoreFrequencies())
     assert nodes.total.tolist() == [200, 200]
-    assert nodes.calls.tolist() == [0, 0]  # it began before
+    assert nodes.calls.tolist() == [0, 0]  # the call began before

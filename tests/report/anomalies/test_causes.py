@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Each injected cause is named, with its ns; nothing injected, nothing named."""
+"""Each injected cause is reported with its ns; without an injected cause none is reported."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -37,7 +37,7 @@ IDLE = (0, "swapper")
 
 
 def hog_on_application_core(waits):
-    """Woken at 600, but the hog runs until 5600: 5000 ns more than usual. ``waits``: state of the thread meanwhile."""
+    """Woken at 600, but the hog runs until 5600: 5000 ns more than usual. ``waits``: the thread's state until then."""
     scene = Scene()
     t = scene.quiet(40)
     slow(scene, t, 500, 6000, SOFTIRQ,
@@ -71,7 +71,7 @@ def test_evidence_is_the_whole_turn_of_a_thread_and_not_a_piece_between_its_syst
 
 
 def test_advice_for_a_thread_of_the_application_is_not_to_pin_it_apart(tmp_path):
-    """A child that redis forked has its name, and none of its messages."""
+    """A child that redis forked has the same name, but none of its messages."""
     scene = Scene()
     t = scene.quiet(40)
     for pid, name in ((300, "server"), (50, "hog")):
@@ -96,7 +96,7 @@ def test_advice_for_a_thread_of_the_application_is_not_to_pin_it_apart(tmp_path)
 
 
 def test_a_worker_of_the_same_process_is_no_program_to_pin_apart_whatever_it_is_called():
-    """Thread 100 reads, thread 105 of its process works on what was read before, on the same core."""
+    """Thread 100 reads; thread 105 of the same process works on earlier messages, on the same core."""
     for pid, advice in ((PID, "Another thread of the application"), (50, "CPU contention with this program")):
         scene = Scene()
         t = scene.quiet(40)
@@ -122,7 +122,7 @@ def test_a_message_whose_clocks_are_bad_hides_no_other():
     bad = scene.messages[40]["first_ns"]
 
     def noise(first: np.ndarray, last: np.ndarray) -> np.ndarray:
-        return np.where(first == bad, 9000, 50)  # more than the 5000 that it was late
+        return np.where(first == bad, 9000, 50)  # more than the delay of 5000
 
     compared, found, *_ = find(Recording(*scene.tables(), noise=noise), SLOWEST)
     anomalies, coverage, causes, losses = attribute(found, compared, SLOWEST)
@@ -168,7 +168,7 @@ def test_tick_inside_the_hog_counts_as_the_hog():
 def test_what_only_has_a_place_is_located_and_not_explained():
     scene = Scene()
     t = scene.quiet(40)
-    # 2,000 ns behind a hog, and 3,000 more in the application's own read.
+    # 2,000 ns behind a hog, and 3,000 more in the application's read.
     slow(scene, t, 500, 6000, SOFTIRQ,
          [(0, 2600, "thread", "hog", 50, "hog"), (2600, 6500, "syscall", "read", TID, "server"),
           (6500, 20_000, "idle", "idle", *IDLE)],
@@ -189,7 +189,7 @@ def test_places_are_categories_with_advice():
 def test_a_core_that_the_host_took_away_is_the_cause_and_not_who_was_on_it():
     scene = Scene()
     t = scene.quiet(40)
-    # The hog has the core for 1,000 ns of its own; the host has it for 4,000 in the middle of that.
+    # The hog has the core for 1,000 ns; in between, the host takes the core away for 4,000.
     slow(scene, t, 500, 6000, SOFTIRQ,
          [(0, 1000, "thread", "hog", 50, "hog"), (1000, 5000, "absent", "steal", 50, "hog"),
           (5000, 5600, "thread", "hog", 50, "hog"), (5600, 6500, "syscall", "read", TID, "server")],
@@ -209,14 +209,14 @@ def test_a_hog_that_runs_while_the_thread_is_stopped_is_not_blamed():
          [(0, 8600, "thread", "hog", 50, "hog"), (8600, 9500, "syscall", "read", TID, "server")],
          [(0, 8600, "stopped"), (8600, 9500, "running")])  # fmt: skip
     _, causes = diagnose(scene)
-    # 8100 ns stopped; the 100 ns asleep in epoll_wait that are usual did not happen, so 8000 remain.
+    # 8100 ns stopped; the usual 100 ns asleep in epoll_wait did not happen, so 8000 remain.
     assert {c: r["total_deviation_ns"] for c, r in causes.items()} == {"Application stopped (A)": 8000}
 
 
 def test_ready_message_behind_another_of_its_thread_is_head_of_line_blocking():
     scene = Scene()
     t = scene.quiet(40)
-    # Two messages handed off together; the thread works on the first for 3000 ns before it reads the second.
+    # Two messages are handed off together; the thread works on the first for 3000 ns before it reads the second.
     scene.messages.append(message(40, t, t + 500, t + 1000))
     scene.messages.append(message(41, t + 1, t + 501, t + 4000))
     scene.cores(t, SOFTIRQ, [(0, 600, "idle", "idle", *IDLE), (600, 4500, "thread", "server", TID, "server")])
@@ -225,7 +225,7 @@ def test_ready_message_behind_another_of_its_thread_is_head_of_line_blocking():
     row = next(r for r in result.anomalies.to_pylist() if r["anomaly"] == "hol")
     assert row["message_id"] == 41
     assert row["other_message_id"] == 40
-    # Work on message 40: from its read call (800) to the read call of 41 (3800).
+    # Work on message 40: from its read call (800) to the read call of message 41 (3800).
     assert row["observed_ns"] == 3000
     assert next(iter(causes)) == "Head-of-line blocking (A)"
 
@@ -233,7 +233,7 @@ def test_ready_message_behind_another_of_its_thread_is_head_of_line_blocking():
 def test_a_thread_that_left_its_core_where_nothing_was_decoded_is_done_with_its_message():
     scene = Scene()
     t = scene.quiet(40)
-    # Message 40 is read at 1000; the wait for the next one is in a gap, and so is no system call of the thread.
+    # Message 40 is read at 1000. The wait for the next message is in a gap, so no system call of the thread is seen there.
     scene.messages.append(message(40, t, t + 500, t + 1000))
     scene.cores(
         t,
@@ -250,12 +250,12 @@ def test_a_thread_that_left_its_core_where_nothing_was_decoded_is_done_with_its_
          [(0, 600, "idle", "idle", *IDLE), (600, 6500, "thread", "server", TID, "server")],
          [(600, 6500, "running")])  # fmt: skip
     result, _ = diagnose(scene)
-    # From its wake-up at 600 to its read call at 5800 it did not work on message 40.
+    # The thread did not work on message 40 from its wake-up at 600 to its read call at 5800.
     assert [(r["kind"], r["subject"]) for r in result.anomalies.to_pylist()] == [("own", "user code")]
 
 
 def test_a_thread_that_waited_when_its_message_came_was_woken_by_it():
-    # Beside Intel PT nothing tells when a thread was woken: from the hand-off on it waits for the core that it runs on.
+    # With Intel PT nothing records when a thread was woken: from the hand-off on it waits for the core that it later runs on.
     scene = Scene()
     t = scene.quiet(40)
     slow(scene, t, 500, 6000, SOFTIRQ,
@@ -263,14 +263,14 @@ def test_a_thread_that_waited_when_its_message_came_was_woken_by_it():
          [(0, 5600, "waiting"), (5600, 6500, "running")])  # fmt: skip
     scene.states[-2]["cpu"] = 3  # where it ran before
     _, causes = diagnose(scene)
-    # Of the 100 ns from the hand-off to the wake-up, which are usual, the hog has as many.
+    # Usually the wake-up comes 100 ns after the hand-off; here the hog takes these 100 ns.
     assert {c: r["total_deviation_ns"] for c, r in causes.items()} == {"hog (A)": 5000}
 
 
 def test_what_a_thread_waits_for_in_a_gap_is_not_told_by_an_older_system_call():
     scene = Scene()
     t = scene.quiet(40)
-    # A send, then a gap in which the thread began to wait for events: not in the send, which is over.
+    # A send, then a gap in which the thread began to wait for events. It does not wait in the send, which had ended.
     scene.calls.append(syscall(TID, t + 100, t + 200, "sendmsg"))
     scene.cores(t, SOFTIRQ, [(0, 1000, "thread", "server", TID, "server"), (1000, 20_000, "gap", "", -1, "")])
     scene.threads(t, [(0, 2000, "running"), (2000, 25_600, "waiting")])
@@ -304,7 +304,7 @@ def test_a_lost_packet_waits_to_be_sent_again_whatever_the_core_does():
          [(0, 8600, "sleeping"), (8600, 9500, "running")])  # fmt: skip
     scene.messages[-1]["copy_lost"] = True
     _, causes = diagnose(scene)
-    # It arrives at 8400; others take 400 ns from the NIC to there, in which their core is in softirq.
+    # It arrives at 8400. Others take 400 ns from the NIC to the arrival, and their core is in softirq during these.
     assert {c: r["total_deviation_ns"] for c, r in causes.items()} == {"Retransmission (R)": 8000}
 
 
@@ -330,7 +330,7 @@ def test_woken_thread_on_an_idle_core_is_cpu_idle():
 
 
 def woken(idle_ns: int, between: list[tuple] = []) -> Scene:  # noqa: B006
-    """A message whose thread is ready at 600 and runs when its core has idled for so long; ``between``: what ran before that."""
+    """A message whose thread is ready at 600 and runs after its core was idle for ``idle_ns``; ``between``: what ran before that."""
     scene = Scene()
     t = scene.quiet(40)
     begin = max([600, *(row[1] for row in between)])
@@ -367,13 +367,13 @@ def test_who_runs_while_a_process_is_throttled_is_not_to_blame():
     hog = [(600, 100_600, "thread", "hog", 50, "hog")]
     _, causes = diagnose(woken(400_000, hog), host=Host(throttled=(PID,)))
     assert {c: r["total_deviation_ns"] for c, r in causes.items()} == {"CPU quota (A)": 500_000}
-    # A core that is never idle beside it says nothing of a quota.
+    # If the core is never idle meanwhile, nothing points to a quota.
     _, causes = diagnose(woken(0, hog), host=Host(throttled=(PID,)))
     assert list(causes) == ["hog (A)"]
 
 
 def test_where_the_scheduler_tells_how_long_a_quota_took_the_rest_is_contention():
-    """A hog has the core from the wake-up at 600 to 100,600; for 70,000 of that the thread was not allowed to run."""
+    """A hog has the core from the wake-up at 600 to 100,600; for 70,000 ns of that the quota kept the thread from running."""
     scene = Scene()
     t = scene.quiet(40)
     slow(scene, t, 500, 101_000, SOFTIRQ,
@@ -404,7 +404,7 @@ def test_lock_wait_names_the_system_call_before_the_gap():
     assert (gap["start_ns"], gap["end_ns"]) == (t + 700, t + 5600)
 
 
-#: Application core of a message that is ready at 500: what its thread does up to 700, when it leaves the core until 5600.
+#: Application core of a message that is ready at 500: what its thread does until it leaves the core at 700; it returns at 5600.
 LEFT = {
     "system call, ended": [(600, 650, "syscall", "recvmsg", TID, "server"), (650, 700, "thread", "server", TID, "server")],
     "fault, open": [(600, 650, "syscall", "recvmsg", TID, "server"), (650, 680, "thread", "server", TID, "server"),
@@ -418,7 +418,7 @@ LEFT = {
 
 
 def left(scene: Scene, what: list[tuple], state: str = "blocked") -> str:
-    """Subject of the gap between 700 and 5600 of a message whose thread did ``what`` before it."""
+    """Subject of the gap from 700 to 5600 of a message whose thread did ``what`` before the gap."""
     t = scene.messages[-1]["first_ns"] + 10_000
     slow(scene, t, 500, 6000, SOFTIRQ,
          [(0, 600, "idle", "idle", *IDLE), *what,
@@ -450,11 +450,11 @@ def test_with_functions_a_wait_is_named_after_what_the_thread_was_in(what: str, 
 @pytest.mark.parametrize(
     ("end", "known", "subject"),
     [
-        (650, "measured", "blocked in user code"),  # it had returned
-        (5650, "measured", "blocked in recvmsg"),  # as one record tells that was written when it returned
+        (650, "measured", "blocked in user code"),  # the call had returned
+        (5650, "measured", "blocked in recvmsg"),  # one record, written at the return, covers the whole call
         (700, "inferred", "blocked in recvmsg"),  # cut by the switch
-        (600, "inferred", "blocked in recvmsg"),  # no more is known than that the thread left its core in it
-        (600, "measured", "blocked in user code"),  # or that it came back in it
+        (600, "inferred", "blocked in recvmsg"),  # all that is known: the thread left its core in the call
+        (600, "measured", "blocked in user code"),  # or: the thread returned to a core in the call
     ],
 )
 def test_without_functions_a_system_call_that_had_ended_is_not_what_a_thread_waits_in(
@@ -479,7 +479,7 @@ def test_what_a_thread_was_in_is_not_claimed_where_its_system_calls_were_not_rec
 def test_packets_that_were_not_recorded_are_interference_except_around_messages_that_were():
     scene = Scene()
     t = scene.quiet(40)
-    # Core 0 is in softirq from 0 on, 5,000 ns longer than usual; our message is at 5,400 to 5,500 in it.
+    # Core 0 is in softirq from 0 on, 5,000 ns longer than usual; the softirq handles our message from 5,400 to 5,500.
     slow(scene, t, 5500, 6000, [(0, 5800, "softirq", "NET_RX", 7, "client"), (5800, 20_000, "idle", "idle", *IDLE)],
          [(0, 5600, "idle", "idle", *IDLE), (5600, 6500, "syscall", "read", TID, "server")],
          [(0, 5600, "sleeping"), (5600, 6500, "running")])  # fmt: skip
@@ -488,7 +488,7 @@ def test_packets_that_were_not_recorded_are_interference_except_around_messages_
     assert {c: r["total_deviation_ns"] for c, r in causes.items()} == {"Receive processing (R)": 5000}
     softirq["others"] = "redis-server receive"
     _, causes = diagnose(scene)
-    # The 100 ns from arrival to hand-off are the message's own, which usually has 500 of softirq.
+    # The 100 ns from arrival to hand-off belong to the message; a usual message has 500 ns of softirq.
     assert {c: r["total_deviation_ns"] for c, r in causes.items()} == {"redis-server receive (R)": 5000}
     assert "steer them elsewhere" in causes["redis-server receive (R)"]["advice"]
 
@@ -496,7 +496,7 @@ def test_packets_that_were_not_recorded_are_interference_except_around_messages_
 def test_waiting_in_the_queue_of_another_core_blames_what_ran_there():
     scene = Scene()
     t = scene.quiet(40)
-    # Queued on core 0 behind the hog, then moved to core 1, which was idle all the while.
+    # Queued on core 0 behind the hog, then moved to core 1, which was idle the whole time.
     scene.messages.append(message(40, t, t + 500, t + 6000))
     scene.contexts += [
         context(0, t, t + 700, "softirq", "NET_RX", 7, "client"),
@@ -528,7 +528,7 @@ def test_time_without_any_record_stays_unexplained_and_is_counted():
 def test_a_message_with_two_unrecorded_intervals_is_counted_once():
     scene = Scene()
     t = scene.quiet(40)
-    # Nothing is known of its receive core, nor of its own core from 300 to 5600.
+    # Nothing is known about the receive core, nor about the application core from 300 to 5600.
     slow(scene, t, 500, 6000, [],
          [(0, 300, "idle", "idle", *IDLE), (5600, 6500, "syscall", "read", TID, "server")],
          [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
@@ -546,7 +546,7 @@ def test_usual_messages_have_no_cause():
 def test_what_a_message_would_have_waited_anyway_is_no_part_of_a_cause():
     scene = Scene()
     t = scene.quiet(40)
-    # The hog takes 5000, but the thread is awake already and saves the usual 100 ns of sleep.
+    # The hog takes 5000, but the thread is already awake, which saves the usual 100 ns of sleep.
     slow(scene, t, 500, 5900, SOFTIRQ,
          [(0, 5500, "thread", "hog", 50, "hog"), (5500, 6500, "syscall", "read", TID, "server")],
          [(0, 5500, "runnable"), (5500, 6500, "running")])  # fmt: skip
@@ -558,7 +558,7 @@ def test_what_a_message_would_have_waited_anyway_is_no_part_of_a_cause():
 
 
 def usually_behind_a_tenant(scene: Scene, n: int) -> int:
-    """As ``quiet``, but another program has the core for 3000 ns before the thread gets it: read at 4000."""
+    """As ``quiet``, but another program has the core for 3000 ns before the thread gets it: the message is read at 4000."""
     t = 0
     for _ in range(n):
         slow(scene, t, 500, 4000, [SOFTIRQ[0], (800, 10_000, "idle", "idle", *IDLE)],
@@ -573,12 +573,12 @@ def test_a_cause_claims_no_more_than_its_message_was_late():
     # The example of Documentation/diagnosis.md, "When parts do not add up, by hand".
     scene = Scene()
     t = usually_behind_a_tenant(scene, 40)
-    # Message 40: the tenant's 3000 as usual, then the hog's 5000; awake already, it saves 100 ns of sleep.
+    # Message 40: the tenant's 3000 as usual, then the hog's 5000; the thread is already awake, which saves 100 ns of sleep.
     slow(scene, t, 500, 8900, [SOFTIRQ[0], (800, 10_000, "idle", "idle", *IDLE)],
          [(0, 500, "idle", "idle", *IDLE), (500, 3500, "thread", "tenant", 60, "tenant"),
           (3500, 8500, "thread", "hog", 50, "hog"), (8500, 9400, "syscall", "read", TID, "server")],
          [(0, 8500, "runnable"), (8500, 9400, "running"), (9400, 10_000, "sleeping")])  # fmt: skip
-    # Message 41: the hog's 5000, and the tenant does not come: 3000 less.
+    # Message 41: the hog's 5000, but the tenant does not run: 3000 less.
     slow(scene, t + 10_000, 500, 6000, SOFTIRQ,
          [(0, 600, "idle", "idle", *IDLE), (600, 5600, "thread", "hog", 50, "hog"),
           (5600, 6500, "syscall", "read", TID, "server")],
@@ -610,8 +610,8 @@ def test_a_message_that_was_not_late_has_no_cause():
 
 
 def test_medians_of_either_or_add_up_to_the_median_latency():
-    # As in Documentation/diagnosis.md. Five messages: 20 ns of their own, and 50 of x, of both, or of y. Latencies 70, 70, 120, 70, 70: median 70, but the
-    # medians of the parts are 20, 50 and 50. Of the 50 too much x and y, which spread alike, give half each.
+    # As in Documentation/diagnosis.md. Five messages: 20 ns each of own work, and 50 of x, of both, or of y. Latencies 70, 70, 120, 70, 70: median 70, but the
+    # medians of the parts are 20, 50 and 50. The sum is 50 too high; x and y have the same spread, so each loses half of that.
     x, y = (1, THREAD, 7), (1, HOL, 8)
     rows = [(i, (1, OWN, 6), 20) for i in range(5)]
     rows += [(i, x, 50) for i in (0, 1, 2)] + [(i, y, 50) for i in (2, 3, 4)]
@@ -626,9 +626,9 @@ def test_medians_of_either_or_add_up_to_the_median_latency():
 
 def test_ns_are_exact_after_a_hundred_days_of_uptime_although_stamps_are_missing():
     scene = Scene()
-    # Beyond 2**53 ns a float moves by two; a column with a missing timestamp must not become one.
+    # Above 2**53 a float64 is exact only to 2 ns, so a column with a missing timestamp must not become float.
     t = scene.quiet(40, start=2**53 + 1)
-    # The hog holds the receive core until after the hand-off at t + 5000, which is odd.
+    # The hog holds the receive core until after the hand-off at t + 5000, which is an odd number.
     slow(scene, t, 5000, 5500,
          [(0, 5400, "thread", "hog", 50, "hog"), (5400, 20_000, "idle", "idle", *IDLE)],
          [(0, 5100, "idle", "idle", *IDLE), (5100, 6000, "syscall", "read", TID, "server")],
@@ -656,14 +656,14 @@ def test_a_baseline_that_was_thinned_is_counted():
 def test_long_softirqs_are_no_part_of_another_messages_processing_though_slow_messages_have_many():
     scene = Scene()
     t = 0
-    for _ in range(40):  # as quiet, with a short interrupt in the thread
+    for _ in range(40):  # as quiet, with a short interrupt while the thread runs
         slow(scene, t, 500, 1000, [SOFTIRQ[0], (800, 10_000, "idle", "idle", *IDLE)],
              [(0, 600, "idle", "idle", *IDLE), (600, 800, "syscall", "read", TID, "server"),
               (800, 850, "hardirq", "local_timer", TID, "server"), (850, 1500, "syscall", "read", TID, "server"),
               (1500, 10_000, "idle", "idle", *IDLE)],
              [(0, 600, "sleeping"), (600, 1500, "running"), (1500, 10_000, "sleeping")])  # fmt: skip
         t += 10_000
-    # Message 40 is read after 1000 ns and worked on until 130 us, of which softirqs take 120 us; message 41 waits for that.
+    # Message 40 is read after 1000 ns and worked on until 130 us; softirqs take 120 us of that. Message 41 waits for it.
     scene.messages += [message(40, t, t + 500, t + 1000), message(41, t + 2000, t + 2500, t + 130_500)]
     scene.cores(
         t,

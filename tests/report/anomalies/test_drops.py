@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Packets that the kernel dropped: in a table, in the report, and as the reason of a retransmission."""
+"""Packets that the kernel dropped: in a table, in the report, and as the reason for a retransmission."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def dropped(*rows: tuple[int, int, int, int, int]) -> pa.Table:
 
 
 def test_drops_have_the_names_of_the_recorded_kernel() -> None:
-    # A destination port beyond 32767 makes the packed number negative.
+    # A destination port above 32767 makes the packed number negative.
     rows = dropped((5, 6, UDP, 40_000, 53), (9, 12, TCP, 80, 50_000)).to_pylist()
     assert rows == [
         {"ts_ns": 5, "cpu": 1, "reason": "SOCKET_RCVBUFF", "proto": UDP, "sport": 40_000, "dport": 53, "nbytes": 66},
@@ -58,14 +58,14 @@ def test_a_message_is_sent_again_for_the_packet_that_was_dropped_between_its_cop
     table = dropped(
         (150, 6, TCP, 1000, 80), (200, 77, TCP, 1000, 80), (250, 6, TCP, 80, 1000), (920, 6, TCP, 1000, 80)
     )
-    # The second's copy was lost elsewhere, the third is another connection, the fourth came once.
+    # The second message's copy was lost elsewhere, the third is another connection, the fourth arrived once.
     every = Messages(made("messages", messages))
     found, n_unclear = drops.reasons(messages, table.to_pandas(), every)
     assert (found.tolist(), n_unclear) == (["QDISC_DROP", "", "", ""], 0)
 
 
 def sent_again() -> tuple[Scene, int]:
-    """A scene whose last message came late and was sent again, and when that message began."""
+    """A scene whose last message was sent again and so came late, and the time at which that message began."""
     scene = Scene()
     t = scene.quiet(40)
     slow(scene, t, 8500, 9000,
@@ -82,7 +82,7 @@ def sent_again() -> tuple[Scene, int]:
         ({"raddr": "10.0.0.3"}, 1),
         ({"laddr": "10.0.0.9"}, 1),
         ({"netns": 2}, 1),
-        ({"conn_id": 9}, 0),  # the same ends again, later
+        ({"conn_id": 9}, 0),  # the same endpoints again, later
         ({"raddr": "10.0.0.3", "rport": 40_001}, 0),
         ({"raddr": "10.0.0.3", "proto": UDP}, 0),
     ],
@@ -90,7 +90,7 @@ def sent_again() -> tuple[Scene, int]:
 def test_a_dropped_packet_that_may_be_of_another_connection_is_counted_and_no_cause(
     other: dict[str, object], n_unclear: int
 ) -> None:
-    """Its ports are those of 40, which was sent again, and of another peer's message."""
+    """Its ports match message 40, which was sent again, and the message of another peer."""
     scene, t = sent_again()
     scene.messages[-1]["rport"] = 50_000
     scene.messages[0] |= {"rport": 50_000, **other}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The diagnosis tells the time that a lower core frequency adds from the time that more work takes."""
+"""The diagnosis separates the time that a lower core frequency adds from the time that more work takes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def longer(of: CoreFrequencies, *asked: tuple[int, int, int]) -> list[int]:
 
 def test_work_at_a_third_of_the_frequency_loses_two_thirds_of_its_time():
     of = cores((0, 100, 3_000_000), (0, 200, 1_000_000), (0, 500, 3_600_000), (2, 0, 2_000_000))
-    # Before anything is known, at the usual frequency, across three, faster than usual, another core, an unknown one.
+    # Before the first value, at the usual frequency, across three, faster than usual, another core, a core without values.
     asked = (0, 0, 90), (0, 100, 200), (0, 150, 600), (0, 500, 900), (2, 30, 60), (1, 0, 900), (7, 0, 900)
     assert longer(of, *asked) == [0, 0, 200, 0, 10, 0, 0]
 
@@ -58,7 +58,7 @@ def test_parts_add_up_to_the_whole():
 
 
 def at_half(own: int) -> Scene:
-    """40 usual messages that read for 400 ns, and one that does for ``own``."""
+    """40 usual messages that read for 400 ns, and one that reads for ``own`` ns."""
     scene = Scene()
     t = scene.quiet(40)
     slow(scene, t, 500, 600 + own, SOFTIRQ,
@@ -79,7 +79,7 @@ def diagnose(scene: Scene, *rows: tuple[int, int, int]) -> SimpleNamespace:
 
 
 def test_a_core_at_half_its_frequency_is_a_cause():
-    # 1600 ns of reading at half the frequency are 800 of work, which usually takes 400.
+    # 1600 ns of reading at half the frequency are 800 of work. The usual work is 400.
     begin = 40 * 10_000 + 500
     found = diagnose(at_half(1600), (1, 0, 3_000_000), (1, begin, 1_500_000), (0, 0, 3_000_000))
     assert found.causes == {CAUSE: 800, "Application processing (A)": 400}
@@ -87,7 +87,7 @@ def test_a_core_at_half_its_frequency_is_a_cause():
     assert (row["observed_ns"], row["baseline_ns"], row["anomaly"]) == (800, 0, "context")
     assert (row["start_ns"], row["cpu"]) == (begin + 100, 1)
     assert row["path"] == "1.50 GHz, usually 3.00 GHz"
-    # Where the work itself took longer is only located.
+    # The additional time of the work itself is only located.
     assert found.coverage == [pytest.approx(800 / 1200)]
 
 
@@ -102,7 +102,7 @@ def test_messages_that_are_all_at_a_low_frequency_have_another_cause():
 
 
 def test_a_baseline_that_sometimes_has_a_low_frequency_is_compared_as_it_was():
-    # 25 of 40 usual messages are at half the frequency: 200 of their 400 ns. So is the slow one, with 1600.
+    # 25 of 40 usual messages run at half the frequency, which costs 200 of their 400 ns. So does the slow one, with 1600.
     rows = [(1, 0, 3_000_000), (1, 15 * 10_000, 1_500_000), (0, 0, 3_000_000)]
     found = diagnose(at_half(1600), *rows)
     assert found.causes == {"Application processing (A)": 1200}
@@ -115,12 +115,12 @@ def test_time_of_another_program_is_not_its_work():
          [(0, 5600, "thread", "hog", 50, "hog"), (5600, 6500, "syscall", "read", TID, "server")],
          [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
     found = diagnose(scene, (1, 0, 3_000_000), (1, t + 500, 1_500_000))
-    # The read takes its 400 ns of work, and 400 more at half the frequency.
+    # The read takes its 400 ns of work, and another 400 due to half the frequency.
     assert found.causes == {"hog (A)": 5000, CAUSE: 400}
 
 
 def test_another_capture_says_what_is_usual():
-    """A machine at half its frequency, compared with itself before."""
+    """A machine at half its frequency, compared with its own earlier capture."""
 
     def capture(own: int, khz: int) -> Recording:
         scene = Scene()
@@ -144,7 +144,7 @@ def test_functions_are_compared_at_the_usual_frequency():
     made = Stack()
     for n in range(40):
         made.read(20_000 * n, usual, 400)
-    # Everything takes twice as long, and copy 400 ns of work more.
+    # Everything takes twice as long, and copy does 400 ns more work.
     made.read(20_000 * 40, [("ksys_read", 1600, [("recv", 1400, [("copy", 1200, [])])])], 1600)
     rows = (1, 0, 3_000_000), (1, 20_000 * 40 + 100, 1_500_000)
     found = reported(made, frequencies=told(*rows))
@@ -165,7 +165,7 @@ def decoded(*rows: tuple[int, int, int]) -> SimpleNamespace:
 
 
 def test_table_is_of_the_kernels_events_and_of_what_was_there_before():
-    # Core 1 repeats what it had; a frequency of 0 is none.
+    # Core 1 repeats its value; a frequency of 0 is not a value.
     events = decoded((1, 50, 2_000_000), (0, 60, 800_000), (1, 70, 2_000_000), (0, 80, 0), (0, 90, 3_000_000))
     at_start = {"0": 3_000_000, "1": 2_000_000, "5": 1_000_000, "x": 7, "2": "fast", "3": -4, "4": 1 << 40}
     ledger = Ledger("calls")
@@ -177,7 +177,7 @@ def test_table_is_of_the_kernels_events_and_of_what_was_there_before():
 
 
 def test_without_events_nothing_is_known():
-    """Hardware that chooses by itself (HWP) tells the kernel nothing; what it had at the start says little."""
+    """Hardware that selects the frequency itself (HWP) reports nothing to the kernel; the value at the start says little."""
     assert not frequencies.of_events(decoded(), {"0": 3_000_000}, Ledger("calls")).num_rows
 
 
@@ -187,7 +187,7 @@ def test_table_of_packets_counts_in_bus_clocks():
         {"call_id": 1, "parent_id": -1, "kind": "frequency", "symbol": "frequency", "cpu": 2, "start_ns": 7, "arg": 35},
         {"call_id": 2, "parent_id": -1, "kind": "frequency", "symbol": "frequency", "cpu": 2, "start_ns": 9, "arg": 8},
     ]  # fmt: skip
-    # Of another buffer, whose rows come after: of a core before, and one that repeats what core 2 had.
+    # Rows of another buffer, which come later: one for core 1, and one that repeats the value of core 2.
     later = [{**calls[1], "cpu": 1, "start_ns": 3}, {**calls[2], "start_ns": 20}]
     found = [frequencies.packets(table("calls", rows)) for rows in (calls, later)]
     rows = frequencies.of_packets(found, Ledger("calls")).to_pylist()
@@ -205,7 +205,7 @@ def test_recorder_reads_the_frequency_of_each_core(tmp_path: Path):
 
 
 def test_diagnosis_of_a_capture_reads_the_table(tmp_path: Path):
-    """The core of the application is at a third of its frequency while message 200 is read."""
+    """The application core runs at a third of its frequency while message 200 is read."""
 
     class Slowed(World):
         def tables(self) -> dict[str, pa.Table]:
@@ -225,7 +225,7 @@ def test_diagnosis_of_a_capture_reads_the_table(tmp_path: Path):
     pipeline = Pipeline(write_capture(tmp_path / "slow.nsight", Slowed(400)))
     pipeline.run("anomalies")
     found = pipeline.table("anomalies").to_pylist()
-    # It took no longer than usual itself: those behind it waited longer for it.
+    # Message 200 took no longer than usual; the messages behind it waited longer for it.
     assert {(r["message_id"], r["path"]) for r in found if r["kind"] == "frequency"} == {
         (n, "1.00 GHz, usually 3.00 GHz") for n in (201, 202, 203)
     }

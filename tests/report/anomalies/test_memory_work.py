@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Work for memory in mode tracepoints: faults last as the recorder measured, or until the next event of their core; reclaim as it did."""
+"""Memory work in mode tracepoints: faults last as the recorder measured or until the next event of their core, reclaim as measured."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def diagnose(scene: Scene, *rows: tuple[int, int, int], work: str = "page fault"
 
 
 def reads_for(own: int) -> tuple[Scene, int]:
-    """40 usual messages that read for 400 ns, one that does for ``own``, and when that one does."""
+    """40 usual messages that read for 400 ns, one that reads for ``own`` ns, and the time at which that one's read begins."""
     scene = Scene()
     t = scene.quiet(40)
     slow(scene, t, 500, 600 + own, SOFTIRQ,
@@ -41,7 +41,7 @@ def reads_for(own: int) -> tuple[Scene, int]:
 
 def test_faults_are_a_cause_and_the_rest_is_work():
     scene, begin = reads_for(1600)
-    # Three of 300 ns; one on the other core, and one before the thread runs.
+    # Three faults of 300 ns; one on the other core, and one before the thread runs.
     mine = [(1, begin + n * 400, begin + n * 400 + 300) for n in range(3)]
     assert diagnose(scene, *mine, (0, begin, begin + 300), (1, begin - 300, begin)) == {
         CAUSE: 900,
@@ -95,9 +95,9 @@ def rows(takes: object, *events: tuple[str, int, int]) -> list[tuple[int, int, i
 EVENTS = (
     ("page_fault_user", 1, 100),
     ("page_fault_kernel", 0, 110),
-    ("page_fault_user", 1, 150),  # 50 after the one before
+    ("page_fault_user", 1, 150),  # 50 after the previous one
     ("sched_switch", 0, 400),
-    ("cpu_frequency", 0xFFFF, 410),  # of no core
+    ("cpu_frequency", 0xFFFF, 410),  # not on a core
     ("page_fault_user", 1, 700),
 )
 
@@ -139,7 +139,7 @@ def test_reclaim_counts_where_its_thread_had_a_core_and_is_part_of_no_fault():
         (7, 0, 400, 1, "running"), (7, 400, 600, 1, "blocked"), (7, 600, 900, 0, "running"),
         (8, 400, 900, 1, "running"),
     ]  # fmt: skip
-    # It faults at 180, and reclaims from 200 to 700, in which it sleeps and moves to core 0; 8 faults in its place.
+    # Thread 7 faults at 180 and reclaims from 200 to 700; meanwhile it sleeps and moves to core 0. Thread 8 faults on core 1.
     assert worked(
         states,
         ("page_fault_user", 1, 180, 7, 0, 0),
@@ -155,7 +155,7 @@ def test_reclaim_counts_where_its_thread_had_a_core_and_is_part_of_no_fault():
 
 
 def test_work_of_one_thread_does_not_overlap_whatever_records_say():
-    """As many rows as records, and not as many as pairs of them with the thread's turns."""
+    """Rows grow with the records, not with the pairs of a record and a turn of the thread."""
     turns = [(7, n * 100, n * 100 + 100, 1, "running") for n in range(40)]
     records = [("memory_work", 1, n * 100 + 50, 7, 1, n * 100 + 50) for n in range(40)]
     ledger = Ledger("calls")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Requests from arrival to reply: what each ns of their phases was spent in, against usual ones."""
+"""Requests from arrival to reply: what each ns of their phases was spent on, compared with usual requests."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ USUAL = 40
 
 
 class Served(Scene):
-    """Requests 1 ms apart: in at t, handed off 1 us later, read at 2 us, their reply sent at 10 us and with the driver at 11 us.
+    """Requests 1 ms apart: arrival at t, hand-off 1 us later, read at 2 us, reply sent at 10 us and at the driver at 11 us.
 
-    ``one`` adds another that takes longer; ``waits`` has what its thread waited for.
+    ``one`` adds another one that takes longer; ``waits`` records what its thread waited for.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Served(Scene):
             self.one(i * MS, 10 * US, 11 * US)
 
     def one(self, t: int, send: int, driver: int, ran: list[tuple[int, int, str]] | None = None) -> None:
-        """``ran``: what the thread did on core 1 in its service, and how; by default it runs."""
+        """``ran``: what the thread did on core 1 during service, and its state; by default it runs."""
         i = len(self.messages)
         self.messages += [
             message(i, t, t + US, t + 2 * US, conn_id=1),
@@ -71,7 +71,7 @@ class Served(Scene):
             self.contexts.append(context(1, t + low, t + high, *on))
 
     def waited(self, start: int, end: int, **over: Any) -> None:
-        """Its thread, and by default for the lock of HOLDER, which sleeps meanwhile."""
+        """A wait of the thread, by default for a lock of HOLDER, which sleeps meanwhile."""
         self.waits.append({
             "tid": TID, "start_ns": start, "end_ns": end, "state": "sleeping", "place": "futex", "cpu": 1, "waker_tid": HOLDER,
             "waker_comm": "holder", "waker_cpu": 2, "context": "thread", "device": -1, **over,
@@ -97,7 +97,7 @@ def _totals(causes: pa.Table) -> dict[str, int]:
 
 
 def test_lock_wait_in_the_service_names_its_holder_and_what_that_did() -> None:
-    """It waits 400 of the 407 us of its service; the holder sleeps 380 of these, and runs for the rest."""
+    """It waits for 400 of the 407 us of its service; the holder sleeps for 380 of these and runs for the rest."""
     scene = Served()
     t = USUAL * MS
     scene.one(
@@ -139,8 +139,8 @@ def test_running_for_longer_in_the_service_is_the_application_itself() -> None:
 
 
 def blocked(first_of_slow: int, conn: int = 2) -> Served:
-    """A request of connection 1 comes in two messages, at 0 and 1 us, and is worked on until 400 us; only then the thread
-    reads the one of connection ``conn`` that was handed off at 2 us, and replies at 410 us. ``first_of_slow``: its first byte.
+    """A request of connection 1 comes in two messages, at 0 and 1 us, and is worked on until 400 us. Only then does the thread
+    read the message of connection ``conn``, which was handed off at 2 us; it replies at 410 us. ``first_of_slow``: its first byte.
     """
     scene = Served()
     t, n = USUAL * MS, 2 * USUAL
@@ -172,7 +172,7 @@ def blocked(first_of_slow: int, conn: int = 2) -> Served:
 
 @pytest.mark.parametrize("first_of_slow", [1200, 500])
 def test_second_message_of_another_request_blocks_as_its_first_does(first_of_slow: int) -> None:
-    """Whether the number of the request that waits lies behind those of the other one's messages or between them."""
+    """The number of the waiting request lies after those of the other request's messages, or between them."""
     anomalies, causes, _ = blocked(first_of_slow).diagnosed("405us-")
     (first,) = (a for a in anomalies if a["anomaly"] == "hol")
     assert (first["subject"], causes.pop("Head-of-line blocking (A)")) == ("same thread", 397_800)
@@ -180,7 +180,7 @@ def test_second_message_of_another_request_blocks_as_its_first_does(first_of_slo
 
 
 def test_messages_of_other_connections_between_those_of_a_request_are_not_its_own() -> None:
-    """The thread works from 2 us to 400 us on a message of connection 2, which lies between the two of the slow request."""
+    """The thread works from 2 us to 400 us on a message of connection 2, whose number lies between the two of the slow request."""
     scene = Served()
     t, n = USUAL * MS, 2 * USUAL
     scene.one(t, 410 * US, 411 * US, [(US, 411 * US, "running")])
@@ -211,7 +211,7 @@ WRITES = {"join": "alternation", "n_reply_messages": 2, "reply_nbytes": 14_480}
         ("NET_RX", {}, "TCP window (T)"),
         ("", {}, "Transmit queue (T)"),
         ("NET_RX", WRITES, "Nagle with delayed ACK (T)"),
-        # One write, more than the window a connection begins with, others in flight, nothing held back by an acknowledgement.
+        # One write; more than the initial window of a connection; others in flight; nothing held back by an acknowledgement.
         ("NET_RX", WRITES | {"n_reply_messages": 1}, "TCP window (T)"),
         ("NET_RX", WRITES | {"reply_nbytes": 14_481}, "TCP window (T)"),
         ("NET_RX", WRITES | {"join": "framing:http"}, "TCP window (T)"),
@@ -221,7 +221,7 @@ WRITES = {"join": "alternation", "n_reply_messages": 2, "reply_nbytes": 14_480}
 def test_way_to_the_driver_is_told_apart_by_what_gave_the_last_packet_away(
     symbol: str, reply: Row, cause: str
 ) -> None:
-    """The send call returns after 500 ns as usual; the driver has the last byte 300 us later."""
+    """The send call returns after 500 ns as usual; the driver gets the last byte 300 us later."""
     scene = Served()
     t = USUAL * MS
     scene.one(t, 10 * US, 311 * US)

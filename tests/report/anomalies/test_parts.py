@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A diagnosis that reads its tables in parts is the one that has them whole, and needs no more memory for longer ones."""
+"""A diagnosis that reads its tables in parts equals one that reads them whole, and needs no more memory for longer tables."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rows(tables: tuple[pa.Table, ...]) -> list[list[tuple]]:
 
 @pytest.fixture
 def traces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Small parts; how many calls each of them had."""
+    """Small parts; returns the number of calls in each of them."""
     monkeypatch.setattr(store, "GROUP_ROWS", 1000)
     monkeypatch.setattr(activity, "ROWS", 200)
     built = CallTree.build
@@ -88,22 +88,22 @@ def test_functions_are_looked_through_some_messages_at_a_time(
     monkeypatch.setattr(nesting, "claims", counted)
     assert rows(find(in_files(tmp_path, made), options)) == at_once
     assert len(batches) > 2 and max(map(len, batches)) < sum(map(len, batches)) / 2
-    # All of a message is in one of them: what is nested in a function counts for it.
+    # All rows of a message are in one batch, because nested calls count for their function.
     assert len(np.concatenate([np.unique(rows) for rows in batches])) == len(
         np.unique(np.concatenate(batches))
     )
 
 
 def test_baseline_of_a_node_counts_messages_without_it_as_none() -> None:
-    """Four messages; label 1 took them 10, 20 and 30 ns, and one not at all; label 2 only one of them 50 ns."""
+    """Four messages; label 1 took 10, 20 and 30 ns in three and does not occur in the fourth; label 2 took 50 ns in one."""
     total = np.array([30, 10, 20, 50])
     label, path = np.array([1, 1, 1, 2]), np.full(4, -1)
     zeros = np.zeros(4, np.int64)
     baseline = Baseline(Nodes(np.arange(4), label, path, total, total, total // 10, zeros, zeros, zeros), 4)
-    # Label 3, and a path of label 1, are in no baseline message.
+    # Label 3, and a path of label 1, occur in no baseline message.
     asked = Nodes(zeros, np.array([1, 2, 3, 1]), np.array([-1, -1, -1, 0]), *[zeros] * 6)
     usual = baseline.at(asked)
-    # In order 0 10 20 30: the median is the third, the first quartile the second, so the spread 3 x (20 - 10).
+    # Sorted 0 10 20 30: the median is the third, the first quartile the second, so the spread is 3 x (20 - 10).
     assert usual.total.tolist() == [20, 0, 0, 0]
     assert usual.calls.tolist() == [2, 0, 0, 0]
     assert usual.spread.tolist() == [30, 0, 0, 0]

@@ -10,13 +10,13 @@ from nsight_report.anomalies import Recording, Selection, Slice, find
 from nsight_report.attribution import attribute
 
 IDLE = (0, "swapper")
-#: Core 0 sees the packet at 400 in its softirq, and has nothing to do with it from 800 on.
+#: Core 0 sees the packet at 400 in its softirq, and does nothing for it from 800 on.
 CORE0 = [(0, 800, "softirq", "NET_RX", 7, "client"), (800, 20_000, "idle", "idle", *IDLE)]
 READS = (5600, 6500, "syscall", "read", TID, "server")
 
 
 def causes(core1: list[tuple], threads: list[tuple], *others: dict[str, object]) -> dict[str, int]:
-    """Of one message that core 1 hands off at 5,500, 5,000 ns later than 40 usual ones."""
+    """Causes of one message that core 1 hands off at 5,500: 5,000 ns later than 40 usual ones."""
     scene = Scene()
     t = scene.quiet(40)
     steered = {"arrival_ns": t + 400, "arrival_last_ns": t + 400, "handoff_cpu": 1}
@@ -36,7 +36,7 @@ WAKES = [(0, 5600, "sleeping"), (5600, 6500, "running")]
 
 def test_who_kept_the_second_core_from_its_softirq_is_the_cause() -> None:
     core1 = [(0, 5300, "thread", "hog", 50, "hog"), (5300, 5600, "softirq", "NET_RX", 50, "hog"), READS]
-    # From 800, the end of the first core's softirq, to 5,300.
+    # The hog: from 800, the end of the first core's softirq, to 5,300.
     # Two softirqs instead of one took 500 more.
     assert causes(core1, WAKES) == {"hog (R)": 4500, "Receive processing (R)": 500}
 
@@ -46,7 +46,7 @@ def test_packets_of_others_that_the_second_core_received_are_interference(arrive
     core1 = [(0, 700, "idle", "idle", *IDLE), (700, 5600, "softirq", "NET_RX", 0, "swapper"), READS]
     other = {"comm": "other", "pid": 300, "tid": 300, "conn_id": 9, "arrival_ns": 350, "arrival_last_ns": 350,
              "recv_cpu": arrives, "handoff_cpu": 1}  # fmt: skip
-    # Until 5,000, its hand-off, the second core worked on the other one; then 500 on ours, beside 800 on the first core.
+    # The second core works on the other message until 5,000, then 500 ns on ours; the first core took 800 ns.
     assert causes(core1, WAKES, other) == {"other receive (R)": 5000 - 800, "Receive processing (R)": 800}
 
 
@@ -54,7 +54,7 @@ def test_packets_of_others_that_the_second_core_received_are_interference(arrive
 def test_a_message_behind_packets_that_were_not_recorded_does_not_own_the_second_core(
     n_usual: int, others: int
 ) -> None:
-    """Both waited in its queue. It usually works on one for 100: 20 that were handed off at once tell so, 19 do not."""
+    """Both waited in its queue. The core usually takes 100 ns for one: 20 that were handed off at once show it, 19 do not."""
     core1 = [(0, 700, "idle", "idle", *IDLE), (700, 5600, "softirq", "NET_RX", 0, "swapper"), READS]
     other = {"comm": "other", "pid": 300, "tid": 300, "conn_id": 9, "recv_cpu": 0, "handoff_cpu": 1}
     usual = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Sent messages: what their application receives meanwhile is its own, and the way to the driver is no sleep."""
+"""Sent messages: what their application receives meanwhile is the application's, and the way to the driver is not sleep."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def causes(scene: Scene) -> dict[str, int]:
 
 
 def replies(scene: Scene, n: int) -> int:
-    """``n`` usual ones, 100 us apart: sent and with the driver within 1 us; returns the time after them."""
+    """``n`` usual ones, 100 us apart: sent and at the driver within 1 us; returns the time after them."""
     for i in range(n):
         t = i * 100_000
         scene.messages.append(sent(len(scene.messages), t, t + 1000, t + 1000))
@@ -76,14 +76,14 @@ def test_another_process_received_beside_a_send_is_interference() -> None:
         context(1, t + 80_500, t + 100_000, "syscall", "sendto", TID, "server"),
     ]
     scene.threads(t, [(0, 100_000, "running")])
-    # 79.9 us from its arrival to its hand-off, and 0.1 us of the softirq behind that.
+    # 79.9 us from its arrival to its hand-off, and 0.1 us of softirq after that.
     assert causes(scene) == {"other receive (A)": 79_900, "Receive processing (A)": 100}
 
 
 def test_waiting_for_the_congestion_window_while_the_thread_sleeps_is_the_transmit_queue() -> None:
     scene = Scene()
     t = replies(scene, 40)
-    # The send returns after 1 us as usual; an ACK opens the window 49 us later. The thread is in epoll_wait meanwhile.
+    # The send returns after 1 us as usual; an ACK opens the window 49 us later. Meanwhile the thread is in epoll_wait.
     scene.messages.append(sent(40, t, t + 1000, t + 50_000))
     scene.calls.append(syscall(TID, t + 1100, t + 100_000, "epoll_wait"))
     scene.cores(
@@ -96,7 +96,7 @@ def test_waiting_for_the_congestion_window_while_the_thread_sleeps_is_the_transm
 
 
 def test_sends_whose_call_was_not_recorded_have_no_latency_and_no_causes() -> None:
-    """Their driver has them before the send returns: that is all that is known, as of a recording of waits only."""
+    """Their driver has them before the send returns. Nothing else is known, as in a recording of waits only."""
     scene = Scene()
     for i in range(40):
         t = i * 100_000

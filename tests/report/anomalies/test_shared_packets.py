@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Messages that came in one packet, or that one call read, do not block each other there; those behind them wait."""
+"""Messages that share a packet or a read call do not block each other there; messages behind them wait."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ SLOWEST = Selection(slow=Slice.parse("1500ns-"), app="server", granularity_ns=50
 
 
 def two(second: dict[str, int], first: dict[str, int] | None = None) -> dict[tuple[int, str], int]:
-    """Deviation by message and cause: 40 was handed off 4,500 ns late, and read 1,000 ns later by a call of 200 ns.
+    """Deviation by message and cause. 40 is handed off 4,500 ns late and read 1,000 ns later, by a call of 200 ns.
 
-    41 is of the same connection; both are the same but for what is given (ns after the beginning).
+    41 is of the same connection; both have the same times except for those given (ns after the beginning).
     """
     scene = Scene()
     t = scene.quiet(40)
@@ -39,7 +39,7 @@ def two(second: dict[str, int], first: dict[str, int] | None = None) -> dict[tup
 
 
 def test_messages_of_one_packet_that_one_call_reads_do_not_block_each_other() -> None:
-    # Received for 5,000 instead of 500; read for 900 instead of 400 since the thread began to run.
+    # Received for 5,000 instead of 500; read for 900 instead of 400 ns since the thread began to run.
     assert two({}) == {
         (m, cause): ns
         for m in (40, 41)
@@ -50,7 +50,7 @@ def test_messages_of_one_packet_that_one_call_reads_do_not_block_each_other() ->
 @pytest.mark.parametrize(
     ("first", "second", "blocked"),
     [
-        # Before, from 400 to 600, 41 waits for the packet with the begin of 40.
+        # From 400 to 600, 41 waits for the packet with the beginning of 40.
         ({"arrival_last_ns": 600}, {"arrival_ns": 600, "arrival_last_ns": 600}, {41: 200}),
         ({}, {"arrival_last_ns": 600}, {}),
     ],
@@ -63,7 +63,7 @@ def test_a_packet_with_the_end_of_a_message_and_the_begin_of_the_next_is_receive
 
 
 def test_a_message_that_a_later_packet_brought_waits_for_the_one_before_it() -> None:
-    """The packet of 41 is seen 4,000 ns after that of 40, which the core received until then."""
+    """The packet of 41 is seen 4,000 ns after that of 40; until then the core received the packet of 40."""
     found = two({"arrival_ns": 4400, "arrival_last_ns": 4400})
     # From 400, the arrival of 40, to 4,400.
     assert found[41, "Head-of-line blocking (R)"] == 4000
@@ -78,7 +78,7 @@ def test_a_message_of_the_same_packet_that_a_later_call_reads_waits_for_the_one_
 
 
 def test_a_request_does_not_wait_for_the_one_that_was_read_with_it() -> None:
-    """Two requests of one packet are read at once, and their replies leave after 410 us of work."""
+    """Two requests in one packet are read at once, and their replies leave after 410 us of work."""
     scene = Served()
     t, n = USUAL * MS, 2 * USUAL
     scene.one(t, 410 * US, 411 * US)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Of table messages as much is read as somebody asks for, and what is made of that does not grow with the recording."""
+"""Only the requested parts of table messages are read, and derived tables do not grow with the recording."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_what_is_decoded_is_what_either_capture_of_a_comparison_needs(
     options = Selection(*map(Slice.parse, slices), max_baseline=50)
     of_both = select([messages, messages], options, Ledger("anomalies"))
     needed = {i for of in of_both.of for i in of.messages["message_id"]}
-    if slices[0] != slices[1]:  # else nothing is left to compare with
+    if slices[0] != slices[1]:  # otherwise there is nothing left to compare with
         needed |= {*select([messages], options, Ledger("anomalies")).of[0].messages["message_id"]}
     assert set(looked_at(messages, options).tolist()) == needed
     nothing = Selection(Slice.parse("1s-"), Slice.parse("1s-"), max_baseline=50)
@@ -110,7 +110,7 @@ def test_a_file_that_is_damaged_or_of_another_version_names_the_fix(tmp_path: Pa
 
 
 def owners(tiles: Tiles, group: np.ndarray, low: np.ndarray, high: np.ndarray) -> list[tuple[int, ...]]:
-    """Who owns what of some intervals; groups without tiles are nobody's."""
+    """The owner of each part of some intervals; groups without tiles have no owner."""
     query, item, start, end = overlaps(group, low, high, tiles.group, tiles.start, tiles.end)
     owned = tiles.owner[item] >= 0
     rows = zip(*(of[owned].tolist() for of in (query, start, end, tiles.owner[item])), strict=True)
@@ -145,7 +145,7 @@ def test_who_worked_on_what_is_the_same_where_it_is_asked(seed: int) -> None:
     for few, all_of_them in zip(*made, strict=True):
         assert owners(few, group, low, high) == owners(all_of_them, group, low, high)
         assert len(owners(few, group, low, high)) > 12
-        # What was asked for by number is whole, wherever it is.
+        # Messages selected by number are complete, wherever they are.
         mine, theirs = (np.isin(of.owner, chosen) for of in (few, all_of_them))
         assert few.end[mine].tolist() == all_of_them.end[theirs].tolist()
         assert len(few.owner) < len(all_of_them.owner) / 2
@@ -192,8 +192,8 @@ def test_a_diagnosis_of_few_messages_reads_few_columns_of_the_others(tmp_path: P
     assert compared.num_rows == 22
     messages = of.every()
     n_columns = len(schema.TABLES["messages"].names())
-    # To choose the application, to choose from it, and to see what threads and cores did; whole rows of one row group.
-    # Whose messages they are is asked twice, some rows at a time, so that few of them are in memory.
+    # Columns to choose the application, to choose from its messages, and for threads and cores; whole rows of one row group.
+    # The owners of messages are looked up twice, some rows at a time, so that few of them are in memory.
     assert messages.n_read <= 1200 * 36 + GROUP * n_columns
     before = messages.n_read
     queuing.find(of, compared)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Messages that came before their connection was accepted."""
+"""Messages that arrived before their connection was accepted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IDLE = (0, "swapper")
 
 
 def late(place: str | None, unaccepted: bool = True) -> Scene:
-    """Usual messages, and one that another thread reads at 6000; that thread is in the call ``place`` until 5600, or not there."""
+    """Usual messages, and one that another thread reads at 6000. Until 5600 that thread is in the call ``place``, or does not exist."""
     scene = Scene()
     t = scene.quiet(40)
     slow(scene, t, 500, 6000, SOFTIRQ,
@@ -33,7 +33,7 @@ def late(place: str | None, unaccepted: bool = True) -> Scene:
 @pytest.mark.parametrize("place", [None, "futex", "epoll_wait", "read"])
 def test_a_reader_that_is_not_there_or_waits_for_work_is_in_the_accept_queue(place: str | None):
     result, causes = diagnose(late(place))
-    # From the hand-off at 500 to 5600, when it runs; usual is a wake-up of 100.
+    # From the hand-off at 500 to 5600, when the thread runs; the usual wake-up takes 100.
     assert causes[CAUSE]["total_deviation_ns"] == pytest.approx(5000, abs=150)
     assert list(causes) == [CAUSE]
     assert result.coverage["coverage"].to_pylist() == [1.0]
@@ -52,7 +52,7 @@ def test_a_connection_that_was_accepted_waits_for_its_reader():
 
 
 def test_a_thread_that_was_there_before_is_not_taken_for_a_new_one():
-    """Its events were lost for a while: that it waited for work is not known."""
+    """Its events were lost for a while, so it is not known whether it waited for work."""
     scene = late(None)
     t = scene.messages[-1]["first_ns"]
     scene.states.append(state(t - 5000, t + 5600, "unknown", tid=WORKER))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Categories: which one a name has, in what order rows are asked, and files with mistakes."""
+"""Categories: which category a name has, the order in which rows are tried, and files with mistakes."""
 
 from __future__ import annotations
 
@@ -246,12 +246,12 @@ def test_every_category_has_advice_and_all_advice_is_of_a_category():
     used = {r.category for r in categories.read(categories.BUILT_IN)} - {"{name}"}
     used |= {r[0] for r in csv_rows(kernel_functions.BUILT_IN)}
     advice = categories.read_advice()
-    # Of a category that is the subject's name the kind of context says what to do.
+    # If the category is the subject's name, the kind of context selects the advice.
     named = {f"{{{r.kind}}}" for r in categories.read(categories.BUILT_IN) if r.category == "{name}"}
     assert used | named == set(advice)
     assert list(advice) == sorted(advice)
     assert [c for c, a in advice.items() if not a.change.endswith(".") or len(a.change) < 30] == []
-    # A command to copy, and something to look at afterwards that is not the same text.
+    # A command to copy, and a check that is not the same text.
     assert [
         c
         for c, a in advice.items()
@@ -286,7 +286,7 @@ def test_the_committed_table_is_what_its_header_says():
     assert len(patterns) == len(rows)  # no pattern twice
     assert f" in {len(rows)} patterns" in said
     assert int(said.split(":")[1].split()[0]) > 100_000
-    # Sorted, and each pattern on the line that the writer puts it.
+    # Sorted, and each pattern on the line where the writer puts it.
     assert text.splitlines()[len(header) :] == list(kernel_functions.lines(rows))
     assert len(text) < 400_000
     assert not [p for p in patterns if p.endswith("*") and len(p) < 4]

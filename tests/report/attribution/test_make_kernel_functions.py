@@ -71,8 +71,8 @@ def test_tree_and_rules_give_the_expected_rows(tmp_path):
     header, rows = [], []
     for line in (tmp_path / "out.csv").read_text().splitlines():
         (header if line.startswith("#") else rows).append(line)
-    # tcp_ack and tcp_push share a prefix of their own category, against which tcp_gro_one has its row; helper is
-    # in two files, of which the rank says tcp.c; tcp_setup runs at boot only; beep is in no rule.
+    # tcp_ack and tcp_push share a prefix of their category; tcp_gro_one has a row that overrides it; helper is
+    # in two files, and the rank selects tcp.c; tcp_setup runs at boot only; no rule matches beep.
     assert rows == [
         "Entry,do_entry",
         "Made,made_* one",
@@ -134,5 +134,5 @@ def test_a_name_that_needs_no_row_is_still_not_given_to_another_category():
 def test_names_outside_the_rules_keep_a_prefix_away():
     names = {"foo_a": "X", "foo_b": "X", **{f"foo_{n}": "" for n in "cdefghijklmnop"}}
     foreign = {n for n, c in names.items() if not c}
-    # A prefix saves one row and would claim fourteen names of nobody, at 0.1 rows each.
+    # A prefix would save one row but claim fourteen names that no rule covers, at 0.1 rows each.
     assert compact(names, foreign=foreign) == {"foo_a": "X", "foo_b": "X"}

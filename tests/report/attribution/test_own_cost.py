@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the recording itself costs is one category, summed up; a cause says what most of it was spent in."""
+"""The cost of the recording itself is one category, summed up; the cause says where most of it was spent."""
 
 from types import SimpleNamespace
 
@@ -34,7 +34,7 @@ KERNEL = "[kernel.kallsyms]"
 )
 def test_work_of_the_recording_is_its_own_cost(kind: str, subject: str, dso: str):
     category = categorise(load(), kind, subject, dso)[0]
-    # A BPF program of another tool is not ours.
+    # A BPF program of another tool does not count as this recording.
     assert category == (OWN_COST if "cgroup_filter" not in subject else "BPF")
 
 
@@ -46,7 +46,7 @@ def test_another_tracer_is_a_program_like_any_other(name: str):
 def _diagnosed(path: str = ""):
     """Messages 1 and 2, 1000 and 500 ns slower than usual (100); anomalies by (message, kind, subject, ns).
 
-    ``path``: of the ones named hog.
+    ``path``: path of the anomalies named hog.
     """
     told = [
         (1, "thread", "bpftrace (this recording)", 500), (1, "hardirq", "asm_sysvec_irq_work", 100), (1, "thread", "hog", 400),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the recording itself took is decided by its processes, whatever threads are called."""
+"""The cost of the recording itself is identified by its processes, whatever their threads are called."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOOLS = {"perf": {"pid": 50}, "clock": {"pid": 51}}
 
 
 def causes(name: str, pid: int, recorder: Recorder) -> list[str]:
-    """Of a message that waited for 5000 ns while this thread had the core."""
+    """Causes of a message that waited for 5000 ns while this thread had the core."""
     scene = Scene()
     t = scene.quiet(40)
     slow(scene, t, 500, 6000, SOFTIRQ,
@@ -54,7 +54,7 @@ def test_of_an_import_perf_is_the_recorder() -> None:
 
 
 def test_no_thread_can_call_itself_the_recording() -> None:
-    longest = "x" * 15  # TASK_COMM_LEN, with its end
+    longest = "x" * 15  # TASK_COMM_LEN, including the final NUL
     assert len(" (this recording)") > len(longest)
 
 

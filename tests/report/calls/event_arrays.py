@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Small hand-written event streams, and the tables made of them in a form that is easy to compare.
+"""Small hand-written event streams, and their tables in a form that is easy to compare.
 
-Times in these tests are plain small numbers: T0 is added, because ts 0 means "before the recording".
+Times in these tests are small numbers. T0 is added to them, because ts 0 means "before the recording".
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def wake(
 
 
 def record(kind: str, ts: int | None, tid: int, pid: int, a: int = 0, b: int = 0, c: int = 0) -> Event:
-    """A side-band record; ts None: one that perf writes about what was there before."""
+    """A side-band record; ts None: one that perf writes about what existed before the recording."""
     return (0 if ts is None else T0 + ts, CODE[kind], NO_CPU, pid, tid, 0, a, b, c)
 
 

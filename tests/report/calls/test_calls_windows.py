@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Windows of the stored table against the whole of it, and calls as events whatever their times."""
+"""Windows of the stored table compared with the whole table, and calls as events for any times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nsight_report.tables.intervals import IntervalTable
 
 
 def random_calls(rng: random.Random, cores: int, n: int) -> pa.Table:
-    """Properly nested calls with many equal times: each a random part of its caller."""
+    """Properly nested calls, many with equal times: each a random part of its caller."""
     rows: list[tuple[int, int, int, int, int]] = []  # parent, depth, cpu, start, dur
     for cpu in range(cores):
         at = rng.randrange(20)
@@ -55,7 +55,7 @@ def test_windows_hold_what_overlaps_them_and_nothing_else(tmp_path: Path, seed: 
 
 
 def replay(events: list[tuple[int, int, bool]], depth: list[int]) -> list[int]:
-    """Depth at which each call would be drawn: how many are open when it begins."""
+    """Depth at which each call would be drawn: the number of open calls when it begins."""
     open_, drawn = 0, [-1] * len(depth)
     for row, _ns, begin in events:
         if begin:
@@ -85,7 +85,7 @@ def test_events_nest_as_the_table_does_however_it_is_cut(seed: int) -> None:
 
 
 def test_call_that_takes_no_time_ends_within_its_caller() -> None:
-    """a [0, 10] calls b [10, 10], then c [10, 12] follows a: b, a end before c begins though all is at 10."""
+    """a [0, 10] calls b [10, 10], then c [10, 12] follows a: b and a end before c begins, although all these times are 10."""
     events = Nesting()
     piece = events.piece(np.array([0, 1, 0]), np.array([0, 10, 10]), np.array([10, 0, 2]))
     assert list(zip(piece.row.tolist(), piece.ns.tolist(), piece.is_begin.tolist())) == [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What must hold of any event stream, however damaged."""
+"""What must hold for any event stream, however damaged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CORE_KINDS = (
 
 @st.composite
 def streams(draw: st.DrawFn) -> list[Event]:
-    """Any events in any order on two cores: nothing in them need fit together."""
+    """Any events in any order on two cores; they need not fit together."""
     made, ts = [], 0
     for _ in range(draw(st.integers(1, 40))):
         ts += draw(st.integers(0, 5))
@@ -67,10 +67,10 @@ def test_contexts_tile_each_core_and_calls_nest(events: list[Event]) -> None:
         start, stop = core["start_ns"].to_numpy(), core["end_ns"].to_numpy()
         assert (stop > start).all()
         assert (start[1:] == stop[:-1]).all()
-        # two neighbours are never the same interval
+        # two adjacent rows are never the same interval
         assert (core["call_id"].to_numpy()[1:] != core["call_id"].to_numpy()[:-1]).all()
 
-    # self time is both what children leave and what the intervals say
+    # self time equals both the time that children leave and the time that the intervals show
     children = call[call["parent_id"] >= 0].groupby("parent_id")["dur_ns"].sum()
     left = call["dur_ns"].to_numpy() - children.reindex(call.index, fill_value=0).to_numpy()
     assert (call["self_ns"].to_numpy() == left).all()
@@ -100,7 +100,7 @@ def test_states_tile_each_thread_and_running_agrees_with_the_cores(events: list[
     runs_at_all = call[(call["kind"] == "thread") & (call["depth"] == 0) & (call["tid"] > 0)]
     on_core = runs_at_all[runs_at_all["dur_ns"] > 0]
     begins, seen = (set(zip(of["tid"], of["cpu"], of["start_ns"], strict=True)) for of in (running, on_core))
-    # A stream may say that a thread runs on two cores at once, and that it began on both at one time.
+    # A stream may say that a thread runs on two cores at once and began on both at the same time.
     if "thread on two cores at once" in counted(losses):
         assert begins <= seen
     else:

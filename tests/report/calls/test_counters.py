@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What performance counters counted between two readings, and how much of it belongs to each message and role."""
+"""What performance counters counted between two readings, and the share of each message and role."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = ("instructions", "", "cache-misses")
 
 
 def rows(*events: tuple[str, int, int, int, int], lost: int = 0) -> list[tuple[object, ...]]:
-    """Of events (kind, cpu, ts, a, b); ``lost``: readings behind losses."""
+    """Rows made from events (kind, cpu, ts, a, b); ``lost``: number of readings rejected because records were lost."""
     array = np.zeros(len(events), EVENT)
     for event, (kind, cpu, ts, a, b) in zip(array, events, strict=True):
         event["kind"], event["cpu"], event["ts"], event["a"], event["b"] = CODE[kind], cpu, ts, a, b
@@ -34,16 +34,16 @@ def rows(*events: tuple[str, int, int, int, int], lost: int = 0) -> list[tuple[o
 
 def test_a_reading_counts_from_the_one_before_on_its_core():
     assert rows(
-        ("counter", 0, 100, 0, 1 << 50),  # since nobody knows when
+        ("counter", 0, 100, 0, 1 << 50),  # start of counting unknown
         ("counter", 1, 150, 0, 1 << 50),
         ("counter", 0, 200, 0, 70),
-        ("counter", 0, 200, 1, 5),  # of a counter that is not there
+        ("counter", 0, 200, 1, 5),  # a counter that does not exist
         ("counter", 0, 200, 2, 3),
         ("sched_switch", 0, 200, 7, 0),
         ("counter", 1, 260, 0, 0),
         ("counter", 1, 260, 2, 8),
         ("counter", 0, 290, 0, -4),
-        ("counter", 0, 290, 7, 4),  # of none that there can be
+        ("counter", 0, 290, 7, 4),  # a counter number that cannot exist
     ) == [
         (0, 100, 200, "cache-misses", 3),
         (0, 100, 200, "instructions", 70),
@@ -53,7 +53,7 @@ def test_a_reading_counts_from_the_one_before_on_its_core():
             290,
             "instructions",
             -4,
-        ),  # of a reading that was interrupted: the next one has that much more
+        ),  # a reading that was interrupted: the next one counts that much more
         (1, 150, 260, "cache-misses", 8),
     ]
 
@@ -66,7 +66,7 @@ def test_what_was_counted_while_records_were_lost_is_not_known():
 
 
 def test_messages_have_their_share_of_what_their_core_counted():
-    """40 usual messages read for 400 ns of a second core's time, one for 1,600: 2 instructions and 1/10 of a miss a ns there."""
+    """40 usual messages read for 400 ns on a second core, one reads for 1,600: per ns 2 instructions and 1/10 of a miss there."""
     scene = Scene()
     t = scene.quiet(40)
     slow(scene, t, 500, 2200, SOFTIRQ,
@@ -99,7 +99,7 @@ def test_a_counter_that_counted_nothing_of_a_message_is_0_there():
     assert of_messages(counts, compared) == [
         Counted("cycles per message", 100, 10),
         Counted("instructions per message", 50, 20),
-        # Of a message without any cycle there is no ratio.
+        # Without any cycles the message has no ratio.
         Counted("instructions per cycle", 0.5, 2),
         Counted("page-faults per message", 0, 0),
         Counted("page-faults per 1,000 instructions", 0, 0),
@@ -108,7 +108,7 @@ def test_a_counter_that_counted_nothing_of_a_message_is_0_there():
 
 
 def test_where_nothing_was_counted_there_is_no_figure():
-    """Message 3 was on a core without counters; of message 1 no cycle was counted, and of the baseline's no instruction."""
+    """Message 3 was on a core without counters; message 1 has no cycles, and the baseline messages have no instructions."""
     compared = pd.DataFrame({"message_id": [1, 2, 3], "role": ["slow", "baseline", "baseline"]})
     counts = pd.DataFrame({
         "message_id": [1, 2, 2], "role": ["slow", "baseline", "baseline"],

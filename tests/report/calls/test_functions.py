@@ -34,7 +34,7 @@ ROWS = [
     (6, 5, 6, "function", "handle_softirqs", 0, 1022, 10),
     (7, 6, 7, "function", "net_rx_action", 0, 1024, 6),
     (CORE1, -1, 0, "idle", "swapper", 1, 1000, 80),
-    (CORE1 + 1, CORE1, 1, "function", "net_rx_action", 1, 1010, 5),  # not called by the softirqs' runner
+    (CORE1 + 1, CORE1, 1, "function", "net_rx_action", 1, 1010, 5),  # not called by the softirq runner
 ]
 
 
@@ -52,7 +52,7 @@ def table() -> pa.Table:
 
 
 def shifted(ns: npt.NDArray[np.int64], domain: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Monotonic is 500 behind the perf clock, and covers all but times from 1075 on."""
+    """Monotonic is 500 behind the perf clock; the mapping covers times up to 1075."""
     assert domain == "perf"
     return ns - 500, ns <= 1075
 
@@ -82,7 +82,7 @@ def test_own_time_is_what_children_leave() -> None:
 def test_a_system_call_is_named_by_the_function_that_serves_it() -> None:
     calls, _, _ = build(everything)
     assert (calls[2]["kind"], calls[2]["symbol"]) == ("syscall", "read")
-    assert calls[4]["symbol"] == "__x64_sys_read"  # the function keeps its own
+    assert calls[4]["symbol"] == "__x64_sys_read"  # the function keeps its name
 
 
 def test_contexts_are_intervals_of_the_innermost_one() -> None:
@@ -113,7 +113,7 @@ def test_calls_outside_of_the_clock_mapping_are_counted_and_their_children_kept(
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, nsight_report.Capture]:
-    """Committed captures, analysed when first used."""
+    """Committed captures, analysed on first use."""
     try:
         native.find("nsight-decode")
     except Missing:
@@ -147,11 +147,11 @@ def test_a_message_that_waited_has_the_function_that_it_waited_for_in_its_lifeti
         calls = capture.lifetime(int(rx.iloc[0]["message_id"]))
         assert calls["within_self_ns"].sum() == rx.iloc[0]["latency_ns"]
         parts.append(int(calls.loc[calls["symbol"] == "spin", "within_self_ns"].sum()) / marked)
-    # The slow request is slow behind its read; the one that waits behind it arrived when it had begun.
+    # The slow request is slow after its read; the one that waits behind it arrived after it had begun.
     assert 0.7 < max(parts) <= 1.001
     calls = capture.calls
     slow = calls[(calls["symbol"] == "spin") & (calls["self_ns"] > 10_000)]
-    # 100,000 turns of five instructions, a ns each; what a switch cut in two counts together
+    # 100,000 iterations of five instructions, one ns each; a call that a switch cut in two counts as one
     total = int(slow["self_ns"].sum())
     assert total > 400_000
     assert abs(total - 500_000 * round(total / 500_000)) < 2000
@@ -161,7 +161,7 @@ def test_what_is_decoded_around_chosen_messages_gives_the_same_diagnosis(
     opened: dict[str, nsight_report.Capture], tmp_path: Path
 ) -> None:
     capture = opened["slow-function"]
-    # In what the committed capture has of the trace these are one message, and one 0.9 ms before it.
+    # In the trace part of the committed capture these select one message, and one 0.9 ms before it.
     slices = {"target": "1ms-", "reference": "111.9us-112us"}
     choice = {"symfs": str(capture.path.parent / "symfs"), **slices}
     everything, chosen = (
@@ -213,7 +213,7 @@ def test_an_overflow_is_a_gap_and_a_loss(opened: dict[str, nsight_report.Capture
     capture = opened["overflow"]
     gaps = capture.calls[capture.calls["kind"] == "gap"]
     assert list(gaps["gap_cause"]) == ["overflow"]
-    assert 15_000 < gaps["dur_ns"].iloc[0] < 60_000  # 20 us were taken out
+    assert 15_000 < gaps["dur_ns"].iloc[0] < 60_000  # 20 us were removed
     causes = capture.losses["cause"].astype(str)
     assert causes.str.contains("overflow|lost trace packets").sum() == 1
 

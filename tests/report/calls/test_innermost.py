@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Intervals tile a core; what nests shows where it is innermost."""
+"""Intervals tile a core; a nested row shows where it is innermost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nsight_report.calls.innermost import innermost, nearest
 
 
 def told(rows: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
-    """Intervals (row, cpu, start, end) of rows (cpu, start, end, parent)."""
+    """Intervals (row, cpu, start, end) made from rows (cpu, start, end, parent)."""
     columns = (np.array(c, np.int64) for c in zip(*rows, strict=True))
     cpu, start, end, parent = columns
     s = innermost(np.arange(len(rows)), cpu, start, end, parent)
@@ -44,14 +44,14 @@ def test_nearest_goes_up_over_many_levels() -> None:
     n = 1000
     chosen = np.zeros(n, bool)
     chosen[3] = True
-    found = nearest(chosen, np.arange(n) - 1)  # each the child of the one before
+    found = nearest(chosen, np.arange(n) - 1)  # each one is the child of the previous one
     assert found[:3].tolist() == [-1, -1, -1]
     assert set(found[3:].tolist()) == {3}
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=12))
 def test_intervals_are_the_time_of_the_rows(spans: list[tuple[int, int]]) -> None:
-    """Any nesting: time by time the innermost row is the last that began and has not ended."""
+    """Any nesting: at each time the innermost row is the last one that began and has not ended."""
     rows: list[tuple[int, int, int, int]] = []
     for low, high in sorted((min(s), max(s)) for s in spans):
         parents = [i for i, r in enumerate(rows) if r[1] <= low and high <= r[2] and r[2] > r[1]]

@@ -59,8 +59,8 @@ def test_a_core_that_was_away_ran_nothing_since_it_last_changed() -> None:
         event(20, "softirq_entry", 10, a=3),
         event(60, "steal", -1, a=25, b=1),
         event(60, "softirq_exit", 10, a=3),
-        event(80, "steal", -1, a=500, b=1),  # part of it was before what is known of the core
-        event(85, "steal", -1, a=3, b=0),  # some time since the last look
+        event(80, "steal", -1, a=500, b=1),  # part of it was before the known part of the core
+        event(85, "steal", -1, a=3, b=0),  # some time since the last check
         switch(90, 10, 0),
     )
     assert intervals(contexts) == [
@@ -69,14 +69,14 @@ def test_a_core_that_was_away_ran_nothing_since_it_last_changed() -> None:
 
 
 def test_steal_after_the_last_event_is_within_what_it_interrupted() -> None:
-    """The thread has the core from 0 to 60; the host took 50 of that: 10 are its own."""
+    """The thread has the core from 0 to 60; the host took 50 of that, so 10 remain for the thread."""
     calls_, contexts, _, _ = build(switch(0, 0, 10, names=(0, SERVER)), event(60, "steal", -1, a=50, b=1))
     assert [row[4:] for row in nesting(calls_)][-2:] == [(0, 60, 10), (10, 60, 50)]
     assert intervals(contexts) == [("server", 0, 10), ("steal", 10, 60)]
 
 
 def test_thread_that_was_woken_while_the_core_was_gone_did_not_run_before_it_came_back() -> None:
-    """Woken at 30, when the host had the core (10 to 50); that it leaves again at 70 is the first sign of it."""
+    """Woken at 30, while the host had the core (10 to 50); the first sign that it ran is that it leaves the core at 70."""
     calls_, contexts, _, _ = build(
         switch(0, 10, 0, names=(CLIENT, 0)),
         wake(30, 10, by=20, target=0, cpu=1),
@@ -132,7 +132,7 @@ def test_thread_keeps_its_syscall_on_another_core() -> None:
 
 
 def test_sleeper_in_a_syscall_from_before_the_recording_is_found() -> None:
-    # The thread's first system call event is an exit: it was inside all along.
+    # The thread's first system call event is an exit: it was in the call from the start.
     calls, _, _, losses = build(
         switch(0, 0, 10, names=(0, SERVER)),
         leave(50, 10, 232),
@@ -165,7 +165,7 @@ def test_exec_by_another_thread_moves_the_syscall_to_the_leader() -> None:
         leave(200, 10, 59),
         switch(300, 10, 0),
     )
-    # seen first as 11, then as 10: execve goes on under the leader's number until 200
+    # seen first as thread 11, then as 10: execve continues under the leader's number until 200
     execve = [c for c in nesting(calls) if c[3] == "execve"]
     assert [(c[4], c[5]) for c in execve] == [(100, 150), (150, 200)]
     assert "system call without enter" not in counted(losses)
@@ -213,7 +213,7 @@ def test_process_and_name_come_from_records_before_the_recording() -> None:
         enter(10, 12, 0),
         switch(50, 12, 0),
     )
-    # the sample says pid 12 only because these hand-made events do; the switch-in knew the record
+    # the sample has pid 12 only because these events are hand-made; the switch-in used the record
     thread = calls.to_pylist()[1]
     assert (thread["symbol"], thread["tid"]) == ("server", 12)
     assert contexts["comm"].to_pylist()[0] == "server"

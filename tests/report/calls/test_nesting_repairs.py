@@ -89,7 +89,7 @@ def test_enter_after_a_lost_exit_ends_the_call_before() -> None:
 
 
 def test_call_whose_exit_was_lost_does_not_continue_after_the_switch() -> None:
-    # read's exit is lost; after the switch the thread enters write, so it was not in read any more
+    # read's exit is lost; after the switch the thread enters write, so it was no longer in read
     calls_, _, _, losses = build(
         switch(0, 0, 10),
         enter(10, 10, 0),
@@ -104,7 +104,7 @@ def test_call_whose_exit_was_lost_does_not_continue_after_the_switch() -> None:
 
 
 def test_lost_events_become_a_gap() -> None:
-    # perf says at 300 that it lost events since the last one, at 100
+    # at 300 perf reports that it lost events since the previous record, at 100
     calls_, contexts, _, losses = build(
         switch(0, 0, 10, names=(0, SERVER)),
         enter(40, 10, 0),
@@ -118,10 +118,10 @@ def test_lost_events_become_a_gap() -> None:
         ("server", 0, 40),
         ("read", 40, 100),
         ("gap", 100, 300),
-        ("read", 300, 350),  # its exit at 350 tells that the thread was inside
+        ("read", 300, 350),  # its exit at 350 shows that the thread was in the call
         ("server", 350, 400),
     ]
-    # Nobody is known to have had the core: that is no idle time.
+    # It is unknown who had the core: that is not idle time.
     assert [r["comm"] for r in contexts.to_pylist() if r["kind"] == "gap"] == [""]
     by_symbol = {symbol: (start, end) for symbol, start, end in ends(calls_)[:3]}
     assert by_symbol["read"] == ("measured", "inferred")
@@ -163,7 +163,7 @@ def test_unseen_switch_of_a_thread_that_only_leaves_is_put_at_its_wake_up() -> N
 
 
 def test_unseen_switch_was_before_the_interrupts_that_are_open() -> None:
-    # That 20 runs shows when the softirq that interrupted it wakes 30: the softirq and the interrupt in it are whole.
+    # The softirq that interrupted thread 20 wakes 30 and so shows that 20 runs; that softirq and the interrupt in it are complete.
     calls_, contexts, _, losses = build(
         switch(0, 0, 10, names=(0, SERVER)),
         enter(5, 10, 0),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A message's lifetime is calls of two cores, cut where its intervals begin and end."""
+"""A message's lifetime consists of calls of two cores, cut where its intervals begin and end."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_receive_core_to_the_hand_off_then_application_core_to_the_read() -> Non
     ]
 
 
-@pytest.mark.parametrize("together", [0, 200_000])  # handed out one by one, or all at the end
+@pytest.mark.parametrize("together", [0, 200_000])  # returned one by one, or all at the end
 def test_several_messages_read_together_are_each_as_if_alone(
     together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from event_arrays import (
 )
 from nsight_report.calls.thread_states import STATES, decode_prev_state
 
-LAST = event(1000, "page_fault_user", 99, cpu=3)  # the end of the recording, on a core of its own
+LAST = event(1000, "page_fault_user", 99, cpu=3)  # the end of the recording, on a separate core
 
 
 def rows(table, tid):  # type: ignore[no-untyped-def]
@@ -86,7 +86,7 @@ def test_preempted_thread_is_runnable_without_a_wake_up(state: int) -> None:
 def test_ready_thread_first_waits_for_quota_and_then_for_its_core(
     ns: int, throttled: list, runnable: list
 ) -> None:
-    """Thread 10 is preempted at 100 and runs again at 160; thread 11's own wait is none of it."""
+    """Thread 10 is preempted at 100 and runs again at 160; thread 11's wait is not part of that."""
     _, _, table, _ = build(
         switch(0, 0, 10),
         switch(100, 10, 11, state=PREEMPTED),
@@ -101,7 +101,7 @@ def test_ready_thread_first_waits_for_quota_and_then_for_its_core(
 
 
 def test_a_wait_for_quota_is_told_later_where_the_switch_that_ended_it_was_not_seen() -> None:
-    """Thread 10 was seen last when it was preempted, and then in a system call; it leaves the core at 200."""
+    """Thread 10 was last seen when it was preempted, then in a system call; it leaves the core at 200."""
     _, _, table, losses = build(
         switch(0, 0, 10),
         switch(100, 10, 11, state=PREEMPTED),
@@ -117,7 +117,7 @@ def test_a_wait_for_quota_is_told_later_where_the_switch_that_ended_it_was_not_s
 
 
 def test_waits_for_quota_that_are_put_somewhere_and_nowhere_are_counted() -> None:
-    """Of thread 30 nothing is known before it runs."""
+    """Nothing is known about thread 30 before it runs."""
     _, _, _, losses = build(
         switch(0, 0, 10),
         switch(100, 10, 11, state=PREEMPTED),
@@ -159,7 +159,7 @@ def test_switch_records_tell_who_was_preempted() -> None:
         LAST,
     )
     assert states(table, 10)[:2] == [("running", 0, 0, 100), ("runnable", 0, 100, 160)]
-    # It left by itself: nothing tells what for, or when it was woken.
+    # It left voluntarily: nothing shows why, or when it was woken.
     assert states(table, 11)[-1][0] == "waiting"
     assert counted(losses)["wake-ups not recorded"] == 1
 
@@ -176,7 +176,7 @@ def test_migration_moves_a_waiting_thread_to_another_queue() -> None:
 
 
 def test_core_chosen_at_wake_up_comes_from_the_migration_that_follows() -> None:
-    # sched_waking still names the core it ran on last
+    # sched_waking still names the core that the thread last ran on
     _, _, table, _ = build(
         switch(0, 0, 10),
         switch(100, 10, 11, state=S),
@@ -196,7 +196,7 @@ def test_core_chosen_at_wake_up_comes_from_the_migration_that_follows() -> None:
 
 
 def test_wake_up_that_overtakes_the_switch_is_not_lost() -> None:
-    # another core wakes the thread at 99, 1 ns before it leaves its own in state S
+    # another core wakes the thread at 99, 1 ns before the thread leaves its core in state S
     _, _, table, losses = build(
         switch(0, 0, 10),
         event(90, "page_fault_user", 20, cpu=1),
@@ -210,7 +210,7 @@ def test_wake_up_that_overtakes_the_switch_is_not_lost() -> None:
 
 
 def test_old_wake_up_of_a_running_thread_does_not_count_as_one() -> None:
-    far = 100_000  # the thread falls asleep long after it
+    far = 100_000  # the thread falls asleep long after that
     _, _, table, losses = build(
         switch(0, 0, 10),
         wake(50, 10, by=10, target=0),
@@ -276,7 +276,7 @@ def test_end_of_a_run_inside_a_loss_is_unknown() -> None:
 
 
 def test_a_thread_that_seems_to_be_on_two_cores_is_on_the_one_that_got_it_last() -> None:
-    """The switch at which thread 10 left core 0 before 200 was lost, and so was the one at which it came back."""
+    """Two switches were lost: the one at which thread 10 left core 0 before 200, and the one at which it came back."""
     _, _, table, losses = build(
         switch(0, 0, 10),
         switch(200, 0, 10, cpu=1),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Waits of threads: what they were in, what woke them, and in which context that happened."""
+"""Waits of threads: in which call, what woke the thread, and in which context that happened."""
 
 from event_arrays import (
     CLIENT,
@@ -28,7 +28,7 @@ DISK = 254 << 20
 
 
 def build(*events):
-    """Rows of ``waits``, with times as they are written here."""
+    """Rows of ``waits``, with times as written in this file."""
     every = array(*events)
     made = calls.build(Decoded(every, STRINGS, "monotonic", {}), SYSCALLS)
     table = waits.build(every, *made[:3], {str(n): name for n, name in SYSCALLS.items()})
@@ -77,7 +77,7 @@ def test_thread_that_wakes_another_is_its_waker_and_the_system_call_is_what_that
 
 
 def test_wait_mode_tells_the_call_with_the_switch_and_its_end_with_the_next_one():
-    """As nsight-rawdata writes it: the call begins at the switch away and ends at the switch back; the second wait is in none."""
+    """As nsight-rawdata writes it: the call begins at the switch away and ends at the switch back; the second wait is in no call."""
     rows = build(
         *began(),
         enter(100, 10, 0, 5),
@@ -110,14 +110,14 @@ def test_a_wait_within_reclaim_is_in_that_and_not_in_the_call_that_led_to_it():
     assert kind_of("blocked", "memory reclaim", "thread", "client", False, False, False) == Verdict(
         "reclaim", "measured", True
     )
-    # Throttled: the time that it has to wait is no sleep of its own.
+    # Throttled: this wait is not sleep of the thread.
     assert kind_of("blocked", "memory reclaim", "softirq", "TIMER", False, False, False) == Verdict(
         "reclaim", "measured", False
     )
 
 
 def test_thread_underneath_an_interrupt_is_no_waker():
-    """Thread 20 is interrupted by the timer, which wakes 10: the context says so."""
+    """The timer interrupts thread 20 and wakes 10, as the context shows."""
     row = only(
         build(
             *began(),
@@ -157,7 +157,7 @@ def woken_in_softirq(*before, vector=3):
 
 
 def test_softirq_is_raised_by_the_thread_underneath_unless_an_interrupt_ended_right_before():
-    """Softirq from 10,290; the interrupts end 290 ns and 9,290 ns before it: less and more than 5,000."""
+    """Softirq from 10,290; the interrupts end 290 ns and 9,290 ns before it: one within the limit of 5,000, one beyond."""
 
     def irq(start):
         return [
@@ -171,7 +171,7 @@ def test_softirq_is_raised_by_the_thread_underneath_unless_an_interrupt_ended_ri
 
 
 def test_softirq_that_follows_another_was_raised_like_that():
-    """NET_RX runs 290 ns after TIMER, which runs right after the interrupt, 6,400 ns before: they were raised together."""
+    """NET_RX runs 290 ns after TIMER, which runs right after the interrupt, 6,400 ns earlier: they were raised together."""
     row = woken_in_softirq(
         event(3_500, "vector_entry", 20, 1, a=0xEC, c=LOCAL_TIMER),
         event(3_890, "vector_exit", 20, 1, a=0xEC, c=LOCAL_TIMER),
@@ -185,7 +185,7 @@ def disk(ts, ns=90, operation=1, nbytes=4096, cpu=1, tid=20):
 
 
 def test_block_io_completed_in_the_same_interrupt_is_what_ended_the_wait():
-    """A flush that took 90 ns is told before the write of no length that it belongs to; an earlier softirq's read is not it."""
+    """A flush of 90 ns is recorded before the write of length 0 that it belongs to; the read of an earlier softirq is not the cause."""
     row = woken_in_softirq(disk(9_000, operation=0), disk(10_295, 90, 2, 0), disk(10_296, 0, 1, 0), vector=4)
     assert (row["device"], row["operation"], row["nbytes"], row["io_ns"]) == (DISK, "flush", 0, 90)
     assert woken_in_softirq(disk(9_000), vector=4)["device"] == -1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The layout of perf.data, as far as tests need it to damage files or to write small ones."""
+"""The layout of perf.data, as far as tests need it to damage files or write small ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def data_range(content: bytes) -> tuple[int, int]:
 
 
 def killed(content: bytes, missing: int = 0) -> bytes:
-    """The file as perf leaves it when it is killed: no size of the data, nothing behind the data."""
+    """The file as a killed perf leaves it: without the size of the data, and with nothing after the data."""
     _start, end = data_range(content)
     cut = bytearray(content[: end - missing])
     struct.pack_into("<Q", cut, DATA_SIZE_AT, 0)
@@ -45,7 +45,7 @@ def record(kind: int, body: bytes, misc: int = 0) -> bytes:
 
 
 def trailer(time: int, tid: int, cpu: int, identifier: int) -> bytes:
-    """What sample_id_all appends to records that are no samples, for SAMPLE_TYPE."""
+    """What sample_id_all appends to non-sample records, for SAMPLE_TYPE."""
     return struct.pack("<iiQIIQ", tid, tid, time, cpu, 0, identifier)
 
 
@@ -62,7 +62,7 @@ def switch_raw(prev: int, state: int, next_: int, names: tuple[bytes, bytes] = (
 
 
 def fork_raw(parent: int, child: int, name_at: int, name_size: int) -> bytes:
-    """Raw data of sched_process_fork: names lie where a location (offset, size) says."""
+    """Raw data of sched_process_fork: names are where a location (offset, size) points."""
     common = struct.pack("<HBBi", SCHED_PROCESS_FORK, 0, 0, parent)
     fixed = common + struct.pack("<IiIi", 0, parent, name_at | name_size << 16, child)
     return fixed + b"child\0\0\0"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nsight-perfdata against perf's own reading of the same file."""
+"""nsight-perfdata compared with perf's reading of the same file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from perf_file_bytes import (
 from conftest import skip_or_fail
 
 # From `perf script -i loopback.data -F event | sort | uniq -c` of perf 6.1, vectors summed up.
-# sched_process_wait (9 samples) is not decoded: no context is made of it.
+# sched_process_wait (9 samples) is not decoded, because no context uses it.
 COUNTS = {
     "sched_switch": 108,
     "sched_waking": 58,
@@ -142,7 +142,7 @@ def test_system_calls_have_the_numbers_and_arguments_perf_script_prints(loopback
     ours: Counter[tuple[str, int, int]] = Counter()
     for side in ("enter", "exit"):
         chosen = loopback.events[loopback.events["kind"] == CODE[f"sys_{side}"]]
-        # perf prints arguments without sign
+        # perf prints arguments as unsigned
         ours.update(
             (side, a, b & 0xFFFFFFFFFFFFFFFF if side == "enter" else b)
             for a, b in chosen[["a", "b"]].tolist()
@@ -214,7 +214,7 @@ def test_side_band_records_are_decoded(tmp_path: Path) -> None:
         tmp_path,
         make_file(
             [
-                record(COMM, pids + b"name\0\0\0\0" + bytes(40)),  # of perf itself: no time, no id
+                record(COMM, pids + b"name\0\0\0\0" + bytes(40)),  # about perf: no time, no id
                 record(FORK, fork + trailer(100, 11, 0, 100)),
                 record(SWITCH_CPU_WIDE, pids + trailer(200, 30, 1, 100), misc=1 << 13 | 1 << 14),
             ]

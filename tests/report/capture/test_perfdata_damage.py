@@ -61,7 +61,7 @@ def test_formats_are_found_beside_the_file(tmp_path: Path) -> None:
 
 
 def test_half_a_record_at_the_end_is_counted_in_bytes(tmp_path: Path) -> None:
-    # the last record is SWITCH; 10 of its bytes are missing, so the others are what cannot be used
+    # the last record is SWITCH; 10 of its bytes are missing, so the remaining ones cannot be used
     decoded, losses = load(tmp_path, killed(make_file([SWITCH, SWITCH]), missing=10))
     assert len(decoded.events) == 1
     assert losses == {"perf.data was cut": 1, "perf.data truncated (bytes)": len(SWITCH) - 10}
@@ -153,7 +153,7 @@ def test_raw_size_beyond_the_record_is_rejected(tmp_path: Path) -> None:
 
 
 def test_name_is_read_from_its_location_and_not_from_outside_the_sample(tmp_path: Path) -> None:
-    # 24 bytes of fields, then 8 of names, padded to 36: sizes and offsets beyond that are lies
+    # 24 bytes of fields, then 8 of names, padded to 36: sizes and offsets beyond that are wrong
     good = sample(101, 10, 7, 0, fork_raw(7, 8, 24, 6))
     lies = [
         sample(101, 20, 7, 0, fork_raw(7, 8, at, size)) for at, size in ((24, 60000), (40000, 6), (37, 1))
@@ -213,7 +213,7 @@ def test_full_disk_is_an_output_error() -> None:
 
 
 def test_lists_of_ids_that_overlap_are_refused(tmp_path: Path) -> None:
-    """perf writes one list after the other. 65536 events with one list of a million ids would take days."""
+    """perf writes the lists one after the other. 65536 events that share a list of a million ids would take days."""
     content = bytearray(make_file([SWITCH] * 4))
     for attr in range(2):  # each event's list: the whole file
         struct.pack_into("<QQ", content, 104 + 144 * attr + 128, 0, len(content) & ~7)
@@ -222,7 +222,7 @@ def test_lists_of_ids_that_overlap_are_refused(tmp_path: Path) -> None:
 
 
 def test_lists_of_ids_far_from_their_events_are_read_in_seconds(tmp_path: Path) -> None:
-    """65536 events, each id 5 MB behind them: going there and back once read 8 MB of the file each time."""
+    """65536 events, each with its id 5 MB later in the file: each seek there and back once read 8 MB of the file."""
     n, attr_size, far = 65536, 80, 12 << 20
     attr = struct.pack("<IIQQQQQ", 1, 64, 0, 1, 0, 0, 0).ljust(64, b"\0")
     header = b"PERFILE2" + struct.pack(
@@ -237,7 +237,7 @@ def test_lists_of_ids_far_from_their_events_are_read_in_seconds(tmp_path: Path) 
 
 
 def test_ids_chosen_to_share_a_place_of_a_table_are_read_in_seconds(tmp_path: Path) -> None:
-    """Where ids were multiplied by a known number, its inverse times 0, 1, 2 ... was the same place: minutes for these."""
+    """Ids were once hashed with a known factor; its inverse times 0, 1, 2 ... all hash to one slot: these took minutes."""
     n, attr_size = 500_000, 80
     known = 0x9E3779B97F4A7C15
     ids = np.arange(n, dtype=np.uint64) * np.uint64(pow(known, -1, 1 << 64))
@@ -264,7 +264,7 @@ def test_ids_chosen_to_share_a_place_of_a_table_are_read_in_seconds(tmp_path: Pa
     ],
 )
 def test_damaged_format_is_none(tmp_path: Path, damaged: tuple[str, str]) -> None:
-    """libtraceevent, which once read them, was ended by a signal at the first two."""
+    """The first two once made libtraceevent crash, when it still read the formats."""
     formats = tmp_path / "formats" / "sched"
     formats.mkdir(parents=True)
     text = (FORMATS / "sched" / "sched_switch").read_text()

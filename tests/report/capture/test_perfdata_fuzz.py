@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Damaged files against the programs built with address and undefined-behaviour checks.
+"""Damaged files, read by the programs built with address and undefined-behaviour sanitizers.
 
-Seeded, so that a failure repeats; the seed and the damaged file's number are in the message.
+Seeded, so that a failure can be repeated; the message contains the seed and the number of the damaged file.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ N_FILES = 240
 NATIVE = Path(native.__file__).parents[2] / "native"
 INTERESTING = (0, 1, 7, 8, 0x7F, 0x80, 0xFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 1 << 63, (1 << 64) - 1)
 
-# the programs exit without freeing; nothing else may be found
+# the programs exit without freeing memory; nothing else may be reported
 ENVIRONMENT = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1"}
 
 
 @pytest.fixture(scope="module")
 def checked() -> Path:
-    """The directory of the checked programs; they are built when they are out of date."""
+    """The directory of the checked programs; they are built if they are out of date."""
     if not shutil.which("make"):
         skip_or_fail("compiler", "make is not installed")
     subprocess.run(
@@ -51,9 +51,9 @@ def run(args: list[str]) -> tuple[int, str]:
 
 
 def damage(content: bytes, rng: random.Random) -> bytes:
-    """The content with one to eight damages: in the header, the records, or what follows them."""
+    """The content with one to eight damages: in the header, in the records, or after them."""
     start, end = data_range(content)
-    # a short piece of the data keeps the run short, and the ends of sections near
+    # a short piece of the data keeps the run short and the ends of sections close
     made = bytearray(content)
     for _ in range(rng.randint(1, 8)):
         low, high = rng.choice([(0, 104), (104, start), (start, end), (start, end), (end, len(content))])

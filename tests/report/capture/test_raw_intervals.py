@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Intervals of threads from records: whose, on which core, from when to when; and records that cannot be one."""
+"""Intervals of threads made from records (thread, core, begin, end), and records that cannot be an interval."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_activity_and_messages_come_without_them(tmp_path: Path) -> None:
 
 
 def test_an_interval_that_cannot_be_is_counted_and_left_out(tmp_path: Path) -> None:
-    # Longer than the machine is up, of the idle thread, and longer than a record can tell.
+    # Longer than the machine's uptime, of the idle thread, and longer than a record can hold.
     before, idle = rf.interval(0, 10_000, 7, 0), rf.interval(9_500, 10_000, 0, 0)
     long = struct.unpack("<4Q", rf.interval(1, 1 << 42, 7, 0))
     records = rf.write(tmp_path, TASKS, cpu0=rf.header(0) + rf.block(before + idle, 10_000) + rf.block(

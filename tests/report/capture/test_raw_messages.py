@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Message events from records: the same table as from events.tsv, and what is told of those that are missing."""
+"""Message events from records: the same table as from events.tsv, and the report of missing ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Stamp = tuple[str, int, dict[str, Any]]
 
 
 def line(stamp: Stamp) -> str:
-    """What the bpftrace probes print of the same event."""
+    """The line that the bpftrace probes print for the same event."""
     kind, ts, fields = stamp
     f = rf.MESSAGE_FIELDS | fields
     name, pid = NAMES[f["tid"]]
@@ -104,7 +104,7 @@ def test_stamps_hold_what_the_record_holds(tmp_path: Path) -> None:
         "pid": 0, "tid": 0, "fd": -1, "comm": info["strings"].index("swapper/0"), "cpu": 0, "lport": 11211,
         "rport": 40000, "kind": 0, "family": 2, "proto": 6,
     }  # fmt: skip
-    # one core after the other, each in order of its file
+    # one core after the other, each in the order of its file
     assert stamps["ts"].tolist() == [1000, 1100, 1200, 1300, 1500, 1600, 1700, 1800, 1900, 1400]
     six = stamps[stamps["ts"] == 1800][0]
     assert tuple(six[["laddr_hi", "laddr_lo", "raddr_hi", "raddr_lo"]]) == SIX
@@ -176,7 +176,7 @@ def test_name_and_process_are_those_of_the_time(tmp_path: Path) -> None:
 def test_counts_of_the_probes_and_what_they_lost_are_told(tmp_path: Path) -> None:
     one, six = rf.message("A", 1000, fd=1), rf.message("A", 1100, fd=1, v6=SIX)
     read = rf.message_type("R")
-    # of 5 arrivals over IPv4 two were lost; of 4 reads none is there: 1 lost, 3 vanished
+    # of 5 arrivals over IPv4, two were lost; none of 4 reads is present: 1 lost, 3 vanished
     tallies = {one[0]: (3, 2), six[0]: (1, 0), read: (4, 1)}
     content = rf.header(0) + rf.block(one + six, 1000) + rf.counts(1000, tallies, (10, 20, 30, 40, 50))
     found, losses = rows(tmp_path, rf.write(tmp_path, cpu0=content))
@@ -201,7 +201,7 @@ S = 1_000_000_000
 
 
 def traffic(n: int) -> tuple[list[Stamp], dict[int, bytes]]:
-    """``n`` messages to a thread on core 1; core 0 takes them in. Every tenth waits behind another program."""
+    """``n`` messages to a thread on core 1; core 0 receives them. Every tenth waits behind another program."""
     stamps: list[Stamp] = []
     core = {0: b"", 1: rf.switch(50 * S - 1000, 8, 0)}
     sk = 0xFFFF888000000040

@@ -23,7 +23,7 @@ WAKES = [rf.waking(1100 + n, 8, 7, 0) for n in range(8)]
 
 
 def load(tmp_path: Path, machine: bytes | None = None, **cores: bytes) -> tuple[list[Any], dict[str, int]]:
-    """(events, losses): nsight-rawdata's own, beside those of the ledger if they are not the same."""
+    """(events, losses): the losses that nsight-rawdata reports; key ``cut`` is added if the records were cut."""
     records = rf.write(tmp_path, machine, **cores)
     events, _, info = rf.decode(records, tmp_path / "out")
     return events, {key: n for key, n in info["losses"].items() if n} | ({"cut": 1} if info["cut"] else {})
@@ -38,7 +38,7 @@ def whole(*blocks: bytes, **tally: Any) -> bytes:
 
 
 def pieces() -> list[bytes]:
-    """A file as header, blocks' headers and records, each of which can be used once it is whole."""
+    """A file as header, block headers and records; each of these can be used as soon as it is complete."""
     first = [RUNS, rf.syscall(1010, 1020, 7, 1), rf.message("R", 1030, v6=(1, 2, 3, 4), tid=7), rf.pad(3)]
     second = [rf.pair("SOFTIRQ", 2000, 2010, 1), rf.task(2020, 9, 9, b"new", rf.NEW, 7), rf.exit_(2030, 9, 9)]
     at, made = 0, [rf.header(0)]
@@ -57,7 +57,7 @@ def test_every_cut_leaves_all_that_is_whole(tmp_path: Path, packed: bool) -> Non
     for part in parts:
         at += len(part)
         ends.append(at)
-    # headers, and padding, are no records
+    # headers and padding are not records
     is_record = [part[:4] not in (b"NSIG", b"NSBK") and part[0] != rf.TYPE["PAD"] for part in parts]
     assert sum(is_record) == 6
     tail = b""
@@ -83,7 +83,7 @@ def test_every_cut_leaves_all_that_is_whole(tmp_path: Path, packed: bool) -> Non
         if length == len(file) and packed:
             n_records, used = n_records + 1, length
         assert info["n_records"] == n_records, length
-        # the header of a block without any of its records is used as far as that goes
+        # the header of a block without any of its records is used as far as it goes
         assert info["losses"]["truncated_bytes"] == length - used, length
         assert info["cut"]
 
@@ -106,8 +106,8 @@ def test_core_whose_file_has_no_header_is_left_out_and_others_are_read(tmp_path:
 
 
 def test_what_was_produced_is_lost_or_missing_or_there(tmp_path: Path) -> None:
-    # of 9 wake-ups 5 were lost; 3 are there, so 1 is missing. Of switches 1 was produced, 1 is there.
-    # Of migrations none is there, and 2 of 2 were lost.
+    # of 9 wake-ups 5 were lost; 3 are present, so 1 is missing. 1 switch was produced and is present.
+    # No migration is present; 2 of 2 were lost.
     tally = {rf.TYPE["WAKING"]: (9, 5), rf.TYPE["SWITCH"]: (1, 0), rf.TYPE["MIGRATE"]: (2, 2)}
     content = rf.header(4) + rf.block(RUNS + b"".join(WAKES[:3]), 1000) + rf.counts(1000, tally)
     records = rf.write(tmp_path, cpu4=content)
@@ -136,7 +136,7 @@ def test_more_records_than_were_produced_are_told_when_the_file_has_its_end(tmp_
     tally = {rf.TYPE["WAKING"]: (2, 0)}
     blocks = rf.header(0) + rf.block(b"".join(WAKES[:5]), 1000)
     assert load(tmp_path, cpu0=blocks + rf.counts(1000, tally))[1] == {"surplus_records": 3}
-    # a cut one was not counted to its end
+    # a cut file was not counted to its end
     assert load(tmp_path, cpu0=blocks + rf.counts(1000, tally, kind=rf.COUNTS))[1] == {"cut": 1}
 
 
@@ -171,7 +171,7 @@ def test_units_missing_between_blocks_are_a_gap(tmp_path: Path) -> None:
     records = rf.write(tmp_path, rf.whole(rf.NO_CPU, rf.task(1, 9, 9, b"nine")), cpu0=file)
     events, _, info = rf.decode(records, tmp_path / "out")
     assert info["losses"]["lost_units"] == 100
-    # who ran is known up to 2000 (7) and from 5000 on (9, whom the switch takes away)
+    # the running thread is known up to 2000 (7) and from 5000 on (9, which the switch takes off the core)
     assert [event[:6] for event in events[4:]] == [
         (4900, "softirq_entry", 0, -1, -1, 1),
         (5000, "lost", 0, -1, -1, 100),
@@ -200,7 +200,7 @@ def test_first_block_may_begin_anywhere_and_the_number_may_not_go_back(tmp_path:
 
 
 def test_gap_of_records_that_come_late_has_no_length(tmp_path: Path) -> None:
-    # the record behind the gap is older than the one before it
+    # the record after the gap is older than the one before it
     before = RUNS + WAKES[5] + WAKES[1]
     file = whole(rf.block(before, 1000), rf.block(WAKES[2] + rf.switch(3000, 7, 0), 1000, number=10))
     events, losses = load(tmp_path, cpu0=file)
@@ -259,7 +259,7 @@ def test_record_longer_than_its_block_is_malformed(tmp_path: Path) -> None:
     [
         rf.record(rf.TYPE["SOFTIRQ"], 500, 501),  # began before the machine
         rf.record(rf.TYPE["VECTOR"], 500, 1 | 4 << 40),
-        rf.switch_syscall(500, 7, 8, 600, 1),  # entered after it
+        rf.switch_syscall(500, 7, 8, 600, 1),  # entered after the switch
         rf.task(500, 0, 0, b"idle"),
         rf.task(500, 1 << 22, 1, b"beyond"),
         rf.task(500, 1, 1 << 22, b"beyond"),
@@ -299,9 +299,9 @@ def test_blocks_that_cannot_be_unpacked_are_passed_over(tmp_path: Path) -> None:
     stored = pa.compress(RUNS, "zstd", asbytes=True)
     bad = [
         rf.block(RUNS, 1000, flags=rf.ZSTD, stored=bytes(20)),
-        rf.block(RUNS * 2, 1000, flags=rf.ZSTD, stored=stored),  # says that there is more
+        rf.block(RUNS * 2, 1000, flags=rf.ZSTD, stored=stored),  # claims more data than there is
         rf.block(RUNS, 1000, flags=rf.ZSTD, stored=stored[:-1]),
-        rf.block(RUNS, 1000, flags=2),  # of another method
+        rf.block(RUNS, 1000, flags=2),  # an unknown compression method
         rf.block(RUNS[:8], 1000),
         rf.block(RUNS, 1000, stored=RUNS * 2),
         rf.block(RUNS, 1 << 63),
@@ -320,7 +320,7 @@ def test_block_that_grows_beyond_the_limit_is_not_unpacked(tmp_path: Path) -> No
 
 
 def test_block_that_grows_as_no_records_do_is_not_unpacked(tmp_path: Path) -> None:
-    """A file of 64 KiB must not make gigabytes: of 65536 equal records 60 bytes are left, of real ones a tenth."""
+    """A file of 64 KiB must not expand to gigabytes: 65536 equal records compress to 60 bytes, real ones to a tenth."""
     content = RUNS * (1 << 16)
     stored = pa.compress(content, "zstd", asbytes=True)
     assert len(content) > 128 * len(stored)
@@ -360,7 +360,7 @@ def test_file_that_is_not_of_its_core_is_left_out(tmp_path: Path, file: bytes) -
 
 
 def test_time_goes_on_over_78_hours(tmp_path: Path) -> None:
-    turn = 5 << 48  # what 48 bits show as 0
+    turn = 5 << 48  # shown as 0 in 48 bits
     content = b"".join([
         rf.switch(turn - 20, 0, 7, state=0),
         rf.switch_syscall(turn + 5, 7, 8, turn - 10, 0),
@@ -376,7 +376,7 @@ def test_time_goes_on_over_78_hours(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("near", [0, 3, (1 << 62) - 1])
 def test_time_before_the_boot_or_beyond_146_years_is_malformed(tmp_path: Path, near: int) -> None:
-    # seen from near it lies 100 before 0, or behind the limit
+    # with ``near`` as reference the time is 100 before 0, or beyond the limit
     ts = (near - 100 if near < 10 else near + 100) % (1 << 48)
     events, losses = load(tmp_path, cpu0=whole(rf.block(rf.switch(ts, 0, 7), near)))
     assert (events, losses) == ([], {"malformed": 1})
@@ -430,12 +430,12 @@ def test_full_disk_is_an_output_error(tmp_path: Path) -> None:
 
 def test_every_count_of_losses_has_an_entry_in_the_ledger(tmp_path: Path) -> None:
     info = rf.decode(rf.write(tmp_path, cpu0=rf.whole(0, RUNS)), tmp_path / "out")[2]
-    of_types = {"lost_records", "missing_records"}  # told by type
+    of_types = {"lost_records", "missing_records"}  # reported by type
     assert set(info["losses"]) == set(of_group("records_")) | of_types
 
 
 def test_names_of_a_thread_that_only_ends_are_not_searched_for_each_message(tmp_path: Path) -> None:
-    """300,000 ends of a thread without a name, and as many messages: one by the other would take minutes."""
+    """300,000 exits of an unnamed thread, and as many messages: comparing each with each would take minutes."""
     n, per_block = 300_000, 1 << 13
     blocks = [rf.exit_(900, 7, 7) * per_block, rf.message("R", 1000, tid=7) * per_block]
     made, at = [rf.header(0)], 0

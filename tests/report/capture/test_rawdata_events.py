@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What nsight-rawdata makes of every type of record. An event is (ts, kind, cpu, pid, tid, a, b, c)."""
+"""What nsight-rawdata makes of every record type. An event is (ts, kind, cpu, pid, tid, a, b, c)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Events = list[tuple[Any, ...]]
 
 
 def events(tmp_path: Path, machine: bytes = b"", **cores: bytes) -> Events:
-    """The events of these records, one complete file a core."""
+    """The events of these records; each core has one complete file."""
     return made(tmp_path, machine, **cores)[0]
 
 
@@ -66,7 +66,7 @@ def test_wake_ups_and_migration(tmp_path: Path) -> None:
 
 
 def test_a_softirq_says_whose_packets_it_received_that_were_left_out(tmp_path: Path) -> None:
-    """A reader's record comes later and on another core; without one the port stands; each count is of one softirq."""
+    """The record of the port's reader comes later, on another core; without one the port is shown. Each count is of one softirq."""
     softirqs = [rf.pair("SOFTIRQ", 1000 * n, 1000 * n + 500, 3) for n in range(1, 6)]
     content = RUNS + b"".join([
         rf.others(1400, 6379, 6, 12) + softirqs[0], rf.others(2400, 53, 17, 3) + softirqs[1], softirqs[2],
@@ -76,18 +76,18 @@ def test_a_softirq_says_whose_packets_it_received_that_were_left_out(tmp_path: P
     found, _, info = made(tmp_path, TASKS, cpu0=content, cpu1=readers)
     ends = [event[6:] for event in found if event[1] == "softirq_exit"]
     names = [(packets, info["strings"][name]) for packets, name in ends]
-    # What was told before a softirq began is not of it: its own record was lost, or it belonged to one that was.
+    # A count recorded before a softirq began is not its count: that record was lost, or the count belongs to a lost softirq.
     assert names == [(12, "redis-server"), (3, "port 53"), (0, ""), (7, "left out"), (0, "")]
 
 
 def test_the_host_had_the_core_in_the_longest_time_without_any_record_since_it_was_last_looked_at(
     tmp_path: Path,
 ) -> None:
-    """The scheduler looks at the switch at 90,000; the core was away up to the end of the softirq at 50,000."""
+    """The scheduler checks at the switch at 90,000; the core was away until the end of the softirq at 50,000."""
     content = RUNS + b"".join([
         rf.pair("SOFTIRQ", 10_000, 50_000, 3), rf.pair("VECTOR", 50_000, 51_000, 0),
         rf.steal(90_000, 35_000, 0), rf.switch(90_000, 7, 8),
-        rf.steal(95_000, 60_000, 0),  # in several pieces: none is as long
+        rf.steal(95_000, 60_000, 0),  # in several pieces: no single one is as long
     ])  # fmt: skip
     found, _, info = made(tmp_path, TASKS + rf.steal(99_000, 7, 0), cpu0=content)
     assert info["losses"]["steal_without_place"] == 60_000
@@ -99,7 +99,7 @@ def test_the_host_had_the_core_in_the_longest_time_without_any_record_since_it_w
 
 
 def test_the_host_cannot_have_had_the_core_before_the_last_switch(tmp_path: Path) -> None:
-    """The scheduler looks at each: that the core was idle for long before says nothing."""
+    """The scheduler checks at each switch, so a long idle time before that says nothing."""
     content = RUNS + b"".join([
         rf.switch(2_000, 7, 0), rf.switch(900_000, 0, 7), rf.pair("SOFTIRQ", 935_000, 936_000, 3),
         rf.steal(940_000, 34_000, 0), rf.switch(940_000, 7, 8),
@@ -124,7 +124,7 @@ def test_work_for_memory_is_of_the_thread_that_did_it(tmp_path: Path) -> None:
     found, _, info = made(tmp_path, TASKS, cpu0=content + rf.memory(2000, 2600, 8, 3))
     assert found[3:] == [
         (1900, "memory_work", 0, 6, 7, 0, 800, 0),
-        # No switch said that it ran.
+        # No switch recorded that it ran.
         (2500, "memory_work", 0, 8, 8, 2, 500, 0),
     ]
     assert info["losses"]["malformed"] == 1
@@ -172,7 +172,7 @@ def test_interrupts_are_named_by_the_list_beside_the_records(tmp_path: Path) -> 
         0, b"".join(rf.pair("IRQ", 10 * n, 10 * n + 1, number) for n, number in enumerate((40, 41, 42, 0), 1))
     )
     records = rf.write(tmp_path, cpu0=content)
-    # a name may have spaces; a line without a number, or with one that none has, says nothing
+    # a name may have spaces; a line without a number, or with a number that no interrupt has, is ignored
     (records / "irqs.tsv").write_bytes(b"40\tvirtio0 in\nx\ty\n\tw\n99999999\tz\n41\teth0")
     found, _, info = rf.decode(records, tmp_path / "out")
     assert [info["strings"][event[7]] for event in found[::2]] == [
@@ -192,7 +192,7 @@ def test_idle_is_entered_with_its_state_and_left_with_minus_one(tmp_path: Path) 
 
 
 def test_system_call_has_number_argument_and_result(tmp_path: Path) -> None:
-    # -100 is AT_FDCWD: of the argument 48 bits are recorded
+    # -100 is AT_FDCWD; 48 bits of the argument are recorded
     content = RUNS + rf.syscall(1100, 1200, 7, 257, -100, -2) + rf.syscall(1300, 1400, 7, -1, 0x7F00DEADBEEF)
     assert events(tmp_path, TASKS, cpu0=content)[3:] == [
         (1100, "sys_enter", 0, 6, 7, 257, -100, 0),
@@ -278,7 +278,7 @@ def test_nesting_takes_no_notice_of_devices_and_machine(tmp_path: Path) -> None:
     from nsight_report import calls
 
     content = RUNS + rf.switch(2000, 7, 0) + rf.block_io(2100, 2150, 1, 0, 4096, 8, 77)
-    # the core is idle from 2000 on; for how long no record of what it did tells
+    # the core is idle from 2000 on; no record of its own activity shows for how long
     machine = TASKS + rf.frequency(900, 1, 1) + rf.steal(1400, 100, 0)
     records = rf.write(tmp_path, rf.whole(rf.NO_CPU, machine), cpu0=rf.whole(0, content))
     decoded, _ = raw_records.activity(records)
@@ -293,7 +293,7 @@ def test_nesting_takes_no_notice_of_devices_and_machine(tmp_path: Path) -> None:
 
 def test_records_without_a_thread_are_of_the_one_that_the_core_ran(tmp_path: Path) -> None:
     content = (
-        rf.pair("SOFTIRQ", 500, 600, 1)  # the first switch tells who ran before it
+        rf.pair("SOFTIRQ", 500, 600, 1)  # the first switch shows who ran before it
         + rf.switch(1000, 8, 7)
         + rf.pair("SOFTIRQ", 1100, 1200, 1)
         + rf.switch(2000, 7, 0)
@@ -322,8 +322,8 @@ def test_core_without_switches_runs_the_thread_that_it_names(tmp_path: Path) -> 
         (rf.exit_(1600, 8, 8), 8),
         (rf.task(1600, 8, 8, b"other", rf.EXEC), 8),
         (rf.task(1600, 9, 9, b"other", rf.NEW, 8), 8),
-        (rf.task(1600, 8, 8, b"other", rf.RENAMED), 7),  # another thread may have called it so
-        (rf.syscall(1500, 2600, 8, 1), 7),  # it may have begun elsewhere
+        (rf.task(1600, 8, 8, b"other", rf.RENAMED), 7),  # another thread may have given it that name
+        (rf.syscall(1500, 2600, 8, 1), 7),  # the call may have begun on another core
     ],
     ids=["idle", "wake-up", "call", "exit", "exec", "fork", "rename", "begin of a call"],
 )
@@ -356,7 +356,7 @@ def test_call_with_several_switches_on_two_cores_is_entered_once_where_it_began(
 
 
 def test_call_of_which_only_its_waits_are_known_lasts_from_switch_to_switch(tmp_path: Path) -> None:
-    """Time 0: system calls were not recorded. Each wait is told as a call of its own, on the cores it was on."""
+    """Time 0: system calls were not recorded. Each wait is reported as a separate call, on the cores where it was."""
     core0 = RUNS + rf.switch_syscall(1200, 7, 0, 0, 202, argument=5) + rf.switch(9000, 0, 8)
     core1 = (
         rf.switch(2000, 0, 7, state=0) + rf.switch(2500, 7, 0, state=0x100) + rf.switch(2600, 0, 7, state=0)
@@ -374,7 +374,7 @@ def test_call_that_does_not_end_is_entered(tmp_path: Path) -> None:
 
 
 def test_call_whose_switches_are_lost_is_entered_on_the_core_that_ran_its_thread(tmp_path: Path) -> None:
-    # core 0 says that 7 ran there until 1200, but not in which call; only the end, on core 1, knows
+    # core 0 shows that 7 ran there until 1200, but not in which call; only the end, on core 1, shows that
     core0 = RUNS + rf.switch(1200, 7, 0)
     core1 = rf.switch(2000, 0, 7, state=0) + rf.syscall(1100, 2100, 7, 202)
     found, _, info = made(tmp_path, TASKS, cpu0=core0, cpu1=core1)
@@ -383,7 +383,7 @@ def test_call_whose_switches_are_lost_is_entered_on_the_core_that_ran_its_thread
 
 
 def test_call_that_began_on_no_known_core_is_counted(tmp_path: Path) -> None:
-    # nothing says where 7 was at 500
+    # no record shows where 7 was at 500
     content = rf.switch(1000, 0, 7, state=0) + rf.syscall(500, 1100, 7, 202)
     found, _, info = made(tmp_path, TASKS, cpu0=content)
     assert calls_of(found) == [(1100, "sys_exit", 0)]
@@ -405,7 +405,7 @@ def test_call_before_the_first_switch_began_on_the_core_that_it_leaves(tmp_path:
 
 def test_longest_duration_is_used_and_counted(tmp_path: Path) -> None:
     end = rf.SATURATED + 5_000_000
-    content = RUNS + rf.pair("IDLE", 1_000_000, end, 1)  # 4 ms longer than can be told
+    content = RUNS + rf.pair("IDLE", 1_000_000, end, 1)  # 4 ms longer than a record can hold
     files = {"cpu0": rf.header(0) + rf.block(content, end)}
     found, _, info = rf.decode(rf.write(tmp_path, **files), tmp_path / "out")
     assert short(found) == [(1000, "sched_switch"), (5_000_000, "cpu_idle"), (end, "cpu_idle")]
@@ -417,7 +417,7 @@ def test_call_too_long_for_its_record_began_when_a_switch_says(tmp_path: Path) -
     core0 = (
         RUNS
         + rf.switch_syscall(1200, 7, 0, 1100, 232)
-        + rf.switch(3_000_000, 0, 7, state=0)  # it runs at what its record would have for the begin
+        + rf.switch(3_000_000, 0, 7, state=0)  # it runs at the time that its record would give as the begin
         + rf.switch_syscall(6_000_000, 7, 0, 1100, 232)
         + rf.switch(end - 10, 0, 7, state=0)
         + rf.syscall(1100, end, 7, 232)
@@ -439,7 +439,7 @@ def test_records_out_of_order_and_those_of_two_cores_come_in_order_of_time(tmp_p
 
 
 def test_begins_far_back_come_in_order(tmp_path: Path) -> None:
-    # more records between begin and end than a sort by neighbours looks at, some of one time
+    # more records between begin and end than a neighbour sort looks at, some with equal times
     inner = b"".join(rf.waking(2000 + n // 3, 8, 7, 0) for n in range(300))
     calls = rf.pair("IRQ", 1950, 2900, 1) + rf.pair("SOFTIRQ", 1950, 2999, 1) + rf.syscall(1900, 3000, 7, 1)
     found = events(tmp_path, TASKS, cpu0=RUNS + inner + calls)
@@ -453,7 +453,7 @@ def test_begins_far_back_come_in_order(tmp_path: Path) -> None:
 ALL_AT_2000 = [
     rf.pair("IRQ", 1500, 2000, 40),  # the inner of two that end
     rf.pair("SOFTIRQ", 1400, 2000, 3),
-    rf.pair("VECTOR", 2000, 2000, 0),  # of no length
+    rf.pair("VECTOR", 2000, 2000, 0),  # of length 0
     rf.pair("SOFTIRQ", 2000, 2500, 1),  # the inner of two that begin
     rf.pair("IRQ", 2000, 2600, 41),
 ]
@@ -495,7 +495,7 @@ def test_at_the_time_of_a_switch_what_ends_comes_before_and_what_begins_after(
 
 
 def test_call_that_switches_at_once_is_entered_before(tmp_path: Path) -> None:
-    # the clock stands still from the return into user mode on: 8 comes, calls and leaves again at 2000
+    # the clock does not advance after the return to user mode: 8 comes, makes a call and leaves again at 2000
     at = rf.switch(2000, 7, 8) + rf.switch_syscall(2000, 8, 7, 2000, 24)
     found = events(tmp_path, TASKS, cpu0=RUNS + at)
     assert [(event[1], event[4]) for event in found[3:]] == [
@@ -518,7 +518,7 @@ def test_random_nested_pairs_on_a_coarse_clock_nest(tmp_path: Path) -> None:
     content, clock = [RUNS], 2000
 
     def pairs(depth: int) -> None:
-        """Softirq within interrupt within softirq ..., written as they end; times often repeat."""
+        """Nested softirqs and interrupts, written in the order of their ends; times often repeat."""
         nonlocal clock
         for _ in range(int(rng.integers(1, 4))):
             begin = clock = clock + int(rng.integers(0, 2))

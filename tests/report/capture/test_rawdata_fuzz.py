@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Damaged and made-up records against the programs built with address and undefined-behaviour checks.
+"""Damaged and made-up records, read by the programs built with address and undefined-behaviour sanitizers.
 
-Seeded, so that a failure repeats; the seed and the file's number are in the message.
+Seeded, so that a failure can be repeated; the message contains the seed and the number of the file.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ N_MADE_UP = 150
 NATIVE = Path(native.__file__).parents[2] / "native"
 INTERESTING = (0, 1, 7, 8, 15, 16, 0x7F, 0x80, 0xFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 1 << 63, (1 << 64) - 1)
 
-# the programs exit without freeing; nothing else may be found
+# the programs exit without freeing memory; nothing else may be reported
 ENVIRONMENT = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1"}
 
 
 @pytest.fixture(scope="module")
 def checked() -> Path:
-    """The directory of the checked programs; they are built when they are out of date."""
+    """The directory of the checked programs; they are built if they are out of date."""
     if not shutil.which("make"):
         skip_or_fail("compiler", "make is not installed")
     programs = ["build/asan/nsight-rawdata", "build/asan/nsight-contexts"]
@@ -54,7 +54,7 @@ def run(args: list[str]) -> tuple[int, str]:
 
 
 def sample() -> dict[str, bytes]:
-    """Every type of record, every kind of block, in files of two cores and of the machine."""
+    """Every record type and every kind of block, in files of two cores and of the machine."""
     one = [
         rf.switch(1000, 0, 7), rf.switch_syscall(1200, 7, 8, 1100, 202), rf.waking(1300, 7, 8, 1),
         rf.migrate(1310, 7, 1, 0), rf.others(1450, 53, 17, 9), rf.pair("SOFTIRQ", 1400, 1500, 3), rf.reader(1505, 53, 17, b"named"), rf.pair("IRQ", 1390, 1510, 40),
@@ -77,7 +77,7 @@ def sample() -> dict[str, bytes]:
 
 
 def damage(content: bytes, rng: random.Random) -> bytes:
-    """The content with one to eight damages; heads of file and blocks are hit as often as records."""
+    """The content with one to eight damages; headers of the file and of blocks are hit as often as records."""
     made = bytearray(content)
     heads = [0] + [at for at in range(len(content)) if content.startswith(b"NSBK", at)]
     for _ in range(rng.randint(1, 8)):
@@ -101,7 +101,7 @@ def damage(content: bytes, rng: random.Random) -> bytes:
 
 
 def check(checked: Path, records: Path, out: Path, name: str) -> int:
-    """Decode and nest; what is written must be what the other programs rely on. Returns the exit code."""
+    """Decode and nest; the output must be what the other programs rely on. Returns the exit code."""
     code, said = run([str(checked / "nsight-rawdata"), str(records), str(out)])
     assert code in (0, 3), f"{name}: exit {code}: {said[:2000]}"
     assert bool(said) == (code == 3), f"{name}: {said[:2000]}"
@@ -130,12 +130,12 @@ def test_damaged_files_neither_crash_nor_hang(checked: Path, tmp_path: Path) -> 
             hurt = name == hit or rng.random() < 0.2
             (records / name).write_bytes(damage(content, rng) if hurt else content)
         codes.append(check(checked, records, tmp_path, f"seed {SEED}, file {number}"))
-    # the damage must reach the records, not only the heads; a version of the future ends it
+    # the damage must reach the records, not only the headers; a future version number ends the reading
     assert codes.count(0) > N_DAMAGED * 3 / 4
 
 
 def test_made_up_records_neither_crash_nor_hang(checked: Path, tmp_path: Path) -> None:
-    """Whole records of every type with random contents, many of one time, on two cores."""
+    """Complete records of every type with random contents, many with equal times, on two cores."""
     rng = random.Random(SEED)
     types = list(range(2, len(rf.TYPES))) + list(range(0x80, 0x80 + 28))
     for number in range(N_MADE_UP):

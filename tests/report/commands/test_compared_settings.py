@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``compare`` names the settings of two machines that differ, with the causes that went or came and that they bear on."""
+"""``compare`` names the settings that differ between two machines, with the new and removed causes that they affect."""
 
 from __future__ import annotations
 

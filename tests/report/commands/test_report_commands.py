@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""top, show, compare and export on the command line, from captures whose numbers are known (machinery/made_up/capture.py)."""
+"""top, show, compare and export on the command line, with captures whose numbers are known (machinery/made_up/capture.py)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_top_ranks_causes_by_what_was_asked(run: Run, capture: Path) -> None:
     assert [r["cause"] for r in value["rows"]] == ["hog (A)", "Head-of-line blocking (A)"]
     hog, hol = value["rows"]
     assert (hog["n_messages"], hog["pervasiveness"]) == (20, 1.0)
-    # 920 and 830 us messages wait for one or two before them; the nine of 1010 us for none.
+    # The messages of 920 and 830 us wait for one or two before them; the nine of 1010 us wait for none.
     assert (hol["n_messages"], hol["pervasiveness"]) == (11, 0.55)
     by_max = read(run, "top", capture, "--sort", "max")["rows"]
     assert [r["max_deviation_ns"] for r in by_max] == sorted(
@@ -103,7 +103,7 @@ def test_show_tells_stamps_segments_causes_and_neighbours(run: Run, capture: Pat
     receive, application = value["segments"]
     assert (receive["side"], receive["dur_ns"], receive["known_ns"]) == ("R", 5 * US, 5 * US)
     assert (application["side"], application["cpu"], application["dur_ns"]) == ("A", 1, 915 * US)
-    # The hog has 895 us left at the hand-off; then the thread reads message 200 and this one.
+    # The hog runs for another 895 us after the hand-off; then the thread reads message 200 and this one.
     assert application["on_core"][0] == {"kind": "thread", "name": "hog", "ns": 895 * US}
     hog = value["causes"][0]
     assert (hog["cause"], hog["deviation_ns"], hog["end_ns"]) == (
@@ -127,7 +127,7 @@ def test_show_takes_the_slowest_and_says_when_there_is_no_diagnosis(run: Run, ca
 def test_show_marks_the_calls_that_are_the_cause(run: Run, capture: Path) -> None:
     text = run("show", capture, "200").stdout
     assert re.search(r"^! +995 us +99%  \(A\) thread hog +<- hog \(A\)", text, re.M)
-    # Of 1010 us, the timer that interrupted the hog (10 us) is below 3 %, and shown when asked for.
+    # The timer that interrupted the hog (10 of 1010 us) is below 3 %, so it is shown only on request.
     assert "local_timer" not in text
     assert "local_timer" in run("show", capture, "200", "--least", "0").stdout
 
@@ -155,7 +155,7 @@ def test_call_tree_may_be_deeper_than_python_allows() -> None:
     root = node = Node("A", "function", "f", ns=depth)
     for ns in range(depth - 1, 0, -1):
         node.children["function", "f"] = node = Node("A", "function", "f", ns=ns)
-    # Of 1 to 3,000 ns those of 100 ns and more, each one level below its caller.
+    # Of the nodes of 1 to 3,000 ns, those of 100 ns or more, each one level below its caller.
     assert [(n.ns, at) for n, at in root.walk(100)] == [(depth - at, at) for at in range(depth - 99)]
 
 
@@ -184,7 +184,7 @@ def test_callers_that_do_nothing_else_share_a_line() -> None:
             "cause": None,
         }
 
-    # b has 98 of a's 100 ns and shares its line; c and d are half of that each; e is called twice.
+    # b has 98 of a's 100 ns and shares its line; c and d have half of that each; e is called twice.
     calls = [call(0, "a", 100), call(1, "b", 98), call(2, "c", 50), call(3, "e", 49, 2), call(2, "d", 48)]
     assert [re.sub(" +", " ", text.strip()) for text, _ in lines(calls, 200)] == [
         "100 ns 50% (A) a > b", "50 ns 25% c", "49 ns 24% e x2", "48 ns 24% d",
@@ -196,7 +196,7 @@ def test_callers_that_do_nothing_else_share_a_line() -> None:
 
 @pytest.fixture
 def calm(tmp_path: Path, capture: Path) -> Path:
-    """As ``capture`` but with no hog; stored as if held against it."""
+    """As ``capture`` but without a hog; stored as if compared with it."""
     world = World()
     world.messages = [m | {"app_ns": m["nic_ns"] + 10 * US, "last_ns": m["nic_ns"] + 10 * US, "latency_ns": 10 * US}
                       for m in world.messages]  # fmt: skip
@@ -242,11 +242,11 @@ def test_folded_stacks_are_mean_times_of_baseline_and_slow_messages(
     for line in (tmp_path / "f").read_text().splitlines():
         stack, baseline, slow = line.rsplit(" ", 2)
         stacks[stack] = (int(baseline), int(slow))
-    # Self time of the hog: what a message waits for it (930 us on average) less its timer interrupt of 10 us.
+    # Self time of the hog: the average wait for it (930 us) less its timer interrupt of 10 us.
     assert stacks["(A);thread:_hog"] == (0, 920 * US)
     assert stacks["(A);thread:_hog;hardirq:_local_timer"] == (0, 5 * US)
     assert stacks["(A);thread:_hog;hardirq:_local_timer;softirq:_TIMER"] == (0, 5 * US)
-    # A usual message takes 10 us: all of it is there.
+    # A usual message takes 10 us: all of them are there.
     assert sum(r for r, _t in stacks.values()) == 10 * US
     one = run("export", "folded", capture, "-o", tmp_path / "g", "--messages", "200")
     assert one.returncode == 0
@@ -264,7 +264,7 @@ def test_chrome_trace_has_calls_messages_and_flows(run: Run, capture: Path, tmp_
 
 
 def test_cause_without_a_core_is_on_no_core(capture: Path, tmp_path: Path) -> None:
-    """Time on the way has core -1: it is told so, and drawn with its message."""
+    """Time on the way has core -1: the export says so and draws it with its message."""
     c = nsight_report.open(capture)
     c._frames["anomalies"] = c.anomalies.assign(cpu=np.int32(-1))
     chrome.export(c, "200", tmp_path / "c.json")
@@ -336,7 +336,7 @@ def test_export_names_the_mistake_and_the_fix(
 def test_what_no_capture_has_is_refused_before_the_capture_is_looked_at(
     run: Run, tmp_path: Path, args: tuple[str, ...], message: str
 ) -> None:
-    """There is none: to analyse one of seconds takes minutes."""
+    """The capture does not exist: to analyse one of a few seconds would take minutes."""
     done = run(*(a.format(c=tmp_path / "none.nsight") for a in args))
     assert done.returncode == 2
     assert message in done.stderr.splitlines()[0]
@@ -402,7 +402,7 @@ def test_commands_help_has_examples_that_parse(command: str) -> None:
 
 
 def test_a_slow_message_that_is_not_slower_is_not_called_unexplained(run: Run, tmp_path: Path) -> None:
-    """Before the hog's first turn every message takes 10 us."""
+    """Before the hog first runs, every message takes 10 us."""
     calm = write_capture(tmp_path / "calm.nsight", World(n=150))
     words = "within measurement noise"
     for argv in ([calm], ["top", calm, "--by", "message"], ["show", calm]):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Who had which core while messages were there, counted by hand."""
+"""Which programs had which core while messages were there, counted by hand."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_each_ns_of_a_core_has_one_context_and_shares_add_up():
 
 def test_lifetimes_count_on_the_core_where_the_message_is():
     found = summary(two(), ["baseline", "slow"])
-    # 500 ns on the receive core, up to the hand-off; then the application's, without what it was before that.
+    # 500 ns on the receive core, up to the hand-off; then the application core, without its time before the hand-off.
     of = {k[1:]: r["lifetime_ns"] for k, r in found.items() if k[0] == "slow" and r["lifetime_ns"]}
     assert of == {
         (0, "softirq", "NET_RX"): 500, (1, "idle", ""): 100, (1, "thread", "hog"): 3000, (1, "recording", "perf (this recording)"): 1000,
@@ -79,7 +79,7 @@ def test_messages_at_the_same_time_do_not_count_a_core_twice():
 
 def test_the_whole_recording_has_what_no_message_met():
     found = summary(two(), ["baseline", "slow"])
-    # Between the messages, and behind the usual one: 800 to 10,000.
+    # Between the messages, that is after the usual one: 800 to 10,000.
     assert found["all", 0, "idle", ""]["ns"] == 9200 + 4700
     assert found["baseline", 0, "idle", ""]["ns"] == 200
     # Contexts of core 1 are known from 0 to 15,500.

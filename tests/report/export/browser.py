@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A headless browser that has no network: Debian's chromium, driven by selenium.
+"""A headless browser without network access: Debian's chromium, driven by selenium.
 
 browser.py REPORT.html WIDTH OUT.png [#message-NUMBER]     a screenshot of the whole page
 """
@@ -24,7 +24,7 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    # Whatever a page may ask for goes nowhere: a report needs no network.
+    # All requests of a page fail: a report needs no network.
     "--host-resolver-rules=MAP * ~NOTFOUND",
     "--force-device-scale-factor=1",
     "--hide-scrollbars",
@@ -32,7 +32,7 @@ FLAGS = (
 
 
 def missing() -> str:
-    """What is not installed, '' if all is there."""
+    """The missing programs; '' if nothing is missing."""
     for program in ("chromium", "chromedriver"):
         if not shutil.which(program):
             return f"{program} is not installed (hint: make deps-test)"
@@ -45,7 +45,7 @@ def missing() -> str:
 
 @contextmanager
 def browser(width: int = 1280, height: int = 900) -> Iterator[Any]:
-    """A window of this size, with an empty profile; the logs of its console are kept."""
+    """A window of this size with an empty profile; the browser console's logs are kept."""
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
@@ -55,10 +55,10 @@ def browser(width: int = 1280, height: int = 900) -> Iterator[Any]:
         root = ("--no-sandbox",) if os.geteuid() == 0 else ()
         for flag in (*FLAGS, *root, f"--user-data-dir={profile}", f"--window-size={width},{height}"):
             options.add_argument(flag)
-        # With a service of its own selenium looks for no driver on the network.
+        # With an explicit service, selenium does not search the network for a driver.
         driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
         try:
-            # Windows are never narrower than 500: the size of a phone is set for the page.
+            # Windows are never narrower than 500, so the size of a phone is set for the page.
             resize(driver, width, height)
             yield driver
         finally:
@@ -74,7 +74,7 @@ def resize(driver: Any, width: int, height: int) -> None:
 
 
 def whole_page(driver: Any, path: Path) -> None:
-    """A picture of all of the page."""
+    """A picture of the whole page."""
     size = driver.execute_cdp_cmd("Page.getLayoutMetrics", {})["cssContentSize"]
     shot = driver.execute_cdp_cmd(
         "Page.captureScreenshot", {"captureBeyondViewport": True, "clip": {**size, "scale": 1}}

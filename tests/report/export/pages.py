@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A report's page in a browser: how tests make one, load it, and act on it."""
+"""A report's page in a browser: how tests create one, load it, and operate it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from . import browser as browsers
 
 
 def write_page(path: Path, capture: Path, figures: bool = False, **options: Any) -> Path:
-    """The page of a capture; without ``figures`` only what the browser draws, which takes less long."""
+    """The page of a capture; without ``figures`` only what the browser draws, which is faster."""
     c = nsight_report.open(capture, **options)
     sheet = Sheet.of(c, summarise(c))
     path.write_text(html.render(sheet, drawn(sheet) if figures else []))
@@ -26,7 +26,7 @@ def write_page(path: Path, capture: Path, figures: bool = False, **options: Any)
 
 def load(driver: Any, page: Path, width: int = 1280) -> Any:
     browsers.resize(driver, width, 900)
-    driver.get("about:blank")  # or a link to another place in the same page would not load it again
+    driver.get("about:blank")  # otherwise a link to another place in the same page would not load it again
     driver.get(page.as_uri())
     driver.get_log("browser")
     driver.refresh()
@@ -43,7 +43,7 @@ def text(driver: Any, selector: str) -> str:
 
 
 def waits_for(driver: Any, is_so: Callable[[], bool]) -> None:
-    """A change of the address is told to the page after the click or the script that made it has ended."""
+    """The page receives a change of the address only after the click or script that caused it has ended."""
     from selenium.webdriver.support.ui import WebDriverWait
 
     WebDriverWait(driver, 300).until(lambda _: is_so())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The Perfetto trace in Perfetto's own trace_processor, against the tables it was made from (machinery/made_up/capture.py)."""
+"""The Perfetto trace in Perfetto's trace_processor, compared with its source tables (machinery/made_up/capture.py)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_slices_of_cores_are_the_calls_around_the_messages(trace: Any, analysed:
         on_core = calls["cpu"].isin([m.recv_cpu, m.app_cpu])
         near |= (on_core & (begin < m.last_ns + MARGIN_NS) & (end > m.first_ns - MARGIN_NS)).to_numpy(bool)
     expected = calls.loc[near, ["call_id", "start_ns", "dur_ns", "depth", "symbol", "kind", "cpu"]]
-    assert 50 < len(expected) < len(calls) / 4  # windows, not the capture
+    assert 50 < len(expected) < len(calls) / 4  # windows, not the whole capture
     found = trace.rows(
         "select int_value as call, ts, dur, depth, s.name as name, category, cast(substr(t.name, 6, 1) as int) as cpu"
         " from slice s join args using (arg_set_id) join track t on s.track_id = t.id"
@@ -138,7 +138,7 @@ def test_other_messages_of_the_time_are_there_in_tracks_of_their_own(trace: Any,
     )
     numbers = {number for number, _track in rows}
     slow = set(analysed.coverage["message_id"])
-    # 203 to 209 wait behind the same hog but are not among the slow messages; 100 is nowhere near.
+    # 203 to 209 wait behind the same hog but are not slow messages; 100 is far away.
     assert {203, 209} <= numbers
     assert not numbers & (slow | {100})
     assert {track for _number, track in rows} == {"other message"}
@@ -153,7 +153,7 @@ def packets(path: Path) -> list[Any]:
 
 
 def test_published_classes_read_every_packet(exported: Path) -> None:
-    """Without trace_processor: what numpy wrote is what the published classes would."""
+    """Without trace_processor: the packets written with numpy equal those that the published classes would write."""
     found = packets(exported)
     events = [p for p in found if p.HasField("track_event")]
     kinds = [p.track_event.type for p in events]
@@ -182,7 +182,7 @@ class Busy(World):
 def test_of_thread_states_only_those_around_the_messages_are_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever groups of rows the table has."""
+    """For any row groups of the table."""
     monkeypatch.setattr(store, "GROUP_ROWS", 500)
     capture = nsight_report.open(write_capture(tmp_path / "small.nsight", Busy()))
     frames: list[str] = []
@@ -195,7 +195,7 @@ def test_of_thread_states_only_those_around_the_messages_are_in_memory(
     reads = states["tid"] == chosen.messages["tid"].iloc[0]
     there = (states["start_ns"] < high) & (states["end_ns"] > low) & (reads | states["cpu"].isin([0, 1]))
     expected = states[there & (states["state"] == "running")]
-    # 11 of 21 in each of 20 threads, but for those on core 2.
+    # 11 of 21 states in each of 20 threads, without those on core 2.
     assert 100 < len(expected) < 11 * 20
     names = ["tid", "comm", "start_ns", "end_ns", "cpu"]
     assert (
@@ -212,7 +212,7 @@ def test_compressed_when_the_name_says_so(analysed: Capture, tmp_path: Path) -> 
 
 
 def test_row_groups_do_not_show(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table in row groups of 50 rows gives the same trace: a call is one slice though pieces end within it."""
+    """The table in row groups of 50 rows gives the same trace: a call is one slice even if pieces end within it."""
     monkeypatch.setattr(store, "GROUP_ROWS", 50)
     again = write_capture(tmp_path / "small.nsight")
     assert pq.ParquetFile(again / "tables/calls.parquet").num_row_groups > 5
@@ -238,7 +238,7 @@ def test_names_from_the_capture_are_made_printable(tmp_path: Path) -> None:
 
 
 def test_cause_on_no_drawn_core_stands_with_its_message(tmp_path: Path) -> None:
-    """Time on the way is on core -1; a thread may have waited for a core that was not the message's."""
+    """Time on the way is on core -1; a thread may have waited for a core that the message was not on."""
     c = nsight_report.open(write_capture(tmp_path / "c.nsight"))
     cpus = c.anomalies["message_id"].map({200: -1, 201: 7}).fillna(1).astype("int32")
     c._frames["anomalies"] = c.anomalies.assign(cpu=cpus)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""In whose hands requests were, as events of a Perfetto trace."""
+"""Which threads had requests in hand, as events of a Perfetto trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS = [
 ]
 COLUMNS = ("request_id", "tid", "comm", "start_ns", "end_ns", "how", "sure")
 WORK = to_pandas(table("request_work", [dict(zip(COLUMNS, row, strict=True)) for row in ROWS]))
-#: Thread 30 was on no core that is drawn, and asleep.
+#: Thread 30 was asleep, and on none of the cores that are drawn.
 EVENTS = list(hands(WORK, {7: 70, 9: 90}, {10: 1010, 20: 1020}))
 
 
@@ -43,5 +43,5 @@ def test_a_flow_leads_from_thread_to_thread():
     first, second = of[0][2][0], told[3].track_event.terminating_flow_ids[0]
     assert of == [(1010, 100, [first]), (1020, 180, [first]), (1020, 300, []), (1010, 400, [])]
     assert list(told[2].track_event.terminating_flow_ids) == [first] != [second]
-    # Those of timestamps are message numbers and one.
+    # Flow numbers of timestamps are message numbers plus one.
     assert min(first, second) > 1 << 32

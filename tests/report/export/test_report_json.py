@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The object of --json, key for key, from a capture whose numbers are known (machinery/made_up/capture.py)."""
+"""The object of --json, key by key, from a capture whose numbers are known (machinery/made_up/capture.py)."""
 
 import json
 from pathlib import Path
@@ -72,7 +72,7 @@ def test_json_numbers_are_those_of_the_capture(run: Run, capture: Path) -> None:
         "n": 2000,
         "p50_ns": 10 * US,
         "p99_ns": 830 * US,  # rank 1980 of 2000 is the 21st slowest: one of 830
-        "p999_ns": None,  # 2000 messages leave 2 beyond it
+        "p999_ns": None,  # only 2 of 2000 messages are beyond it
         "max_ns": 1010 * US,
     }
     assert (value["slow"], value["baseline"]) == ("p99-100", "p25-75")

@@ -91,7 +91,7 @@ def test_keys_reach_a_message_and_come_back(opened: Any) -> None:
     last = text(opened, "#hover")
     keys(opened, Keys.ARROW_LEFT)
     assert text(opened, "#hover") != last
-    assert text(opened, "#status") == text(opened, "#hover")  # said to a screen reader
+    assert text(opened, "#status") == text(opened, "#hover")  # read out by a screen reader
     number = text(opened, "#hover").split(":")[0]
     keys(opened, Keys.ENTER)
     assert text(opened, "#one h3").lower().startswith(number)
@@ -114,7 +114,7 @@ def test_keys_of_the_browser_are_left_to_it(opened: Any) -> None:
 
 
 def test_message_of_a_link_leaves_the_focus_on_the_chart(browser: Any, page: Path) -> None:
-    """Opened by its address it came from nowhere."""
+    """A message opened by its address has no previous element to return the focus to."""
     from selenium.webdriver.common.keys import Keys
 
     browser.get("about:blank")
@@ -156,7 +156,7 @@ def test_filters_choose_by_cause_core_and_connection(opened: Any) -> None:
     assert listed(opened) == 20
     choose(opened, "cause", "Head-of-line blocking (A)")
     assert listed(opened) == 11
-    # The 20 slowest: 200, 400 ... 1800 and 201, 401 ...; the first of a hog waits for nothing else. conn = number % 4.
+    # The 20 slowest: 200, 400 ... 1800 and 201, 401 ...; the first one behind a hog waits for nothing else. conn = number % 4.
     choose(opened, "connection", "10.0.0.2:40001")
     by_both = listed(opened)
     assert 0 < by_both <= 11
@@ -216,7 +216,7 @@ def test_click_on_a_cause_filters_by_it(opened: Any) -> None:
 
 
 def test_box_of_a_cause_is_that_of_the_table(tmp_path: Path) -> None:
-    """Of messages, not of anomalies: two of a message add up in both."""
+    """Counted by message, not by anomaly: two anomalies of one message add up in both."""
     c = nsight_report.open(write_capture(tmp_path / "c.nsight", World(n=400)))
     half = c.anomalies.assign(deviation_ns=c.anomalies["deviation_ns"] // 2)
     c._frames["anomalies"] = pd.concat([half, half], ignore_index=True)
@@ -292,7 +292,7 @@ def test_landmarks_headings_and_labels(opened: Any) -> None:
         " || e.querySelector?.('title'))).map(e => e.outerHTML.slice(0, 90))",
     )
     assert unnamed == []
-    assert len(opened.find_elements("css selector", "figure details table")) >= 3  # tables behind figures
+    assert len(opened.find_elements("css selector", "figure details table")) >= 3  # tables for the figures
     twice = run(
         opened,
         "const ids = [...document.querySelectorAll('[id]')].map(e => e.id); return ids.filter((v, i) => ids.indexOf(v) < i)",
@@ -301,7 +301,7 @@ def test_landmarks_headings_and_labels(opened: Any) -> None:
 
 
 def test_screen_reader_is_told_a_name_of_everything_that_acts_or_shows(browser: Any, page: Path) -> None:
-    """By the browser's own accessibility tree, with a message open."""
+    """Checked in the browser's accessibility tree, with a message open."""
     load(browser, page)
     run(browser, "location.hash = '#message-200'")
     shows(browser, 200)
@@ -321,7 +321,7 @@ def test_screen_reader_is_told_a_name_of_everything_that_acts_or_shows(browser: 
     assert [role for role, name in told if role in needs and not name] == []
 
 
-# Which of the parts that scripts draw, and of the still pictures, are seen: balloons, causes, distribution, five timelines.
+# Which of the parts that scripts draw, and of the still pictures, are visible: balloons, causes, distribution, five timelines.
 SEEN = (
     "const seen = (css) => [...document.querySelectorAll(css)].filter((e) => e.checkVisibility()).length;"
     "return [seen('.script-only'), seen('.static-only img')]"
@@ -339,7 +339,7 @@ def test_without_scripts_the_pictures_are_there(browser: Any, page: Path) -> Non
 
 
 def test_printed_page_has_pictures_in_place_of_what_scripts_draw(opened: Any) -> None:
-    assert run(opened, SEEN) == [3, 0]  # with the switch between light and dark
+    assert run(opened, SEEN) == [3, 0]  # including the switch between light and dark
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     try:
         assert run(opened, SEEN) == [0, 8]
@@ -407,7 +407,7 @@ def test_message_without_a_lifetime_in_the_file_says_how_to_get_it(
     shows(browser, 201)
     assert not browser.find_element("id", "one-life").is_displayed()
     assert "nsight-report few.nsight --slow id:201 -o DIR" in text(browser, "#one-none")
-    assert "hog (A)" in text(browser, "#why tbody")  # its causes are there all the same
+    assert "hog (A)" in text(browser, "#why tbody")  # its causes are shown nevertheless
 
 
 def test_page_says_in_whose_hands_a_request_was(
@@ -431,7 +431,7 @@ def test_page_says_in_whose_hands_a_request_was(
         [f"{HOSTILE}[8]", "+2.00 us", "7.00 us", "woken from a lock", "inferred"],
     ]
     assert browser.find_element("id", "hands-part").is_displayed()
-    # One thread had it all the time, and nothing else: the lifetime says that.
+    # One thread had the request all the time, and nothing else: the lifetime already shows that.
     run(browser, "location.hash = '#message-202'")
     shows(browser, 202)
     assert not browser.find_element("id", "hands-part").is_displayed()
@@ -492,7 +492,7 @@ def rendered(c: Any) -> str:
 
 @pytest.fixture
 def many(tmp_path: Path) -> Any:
-    """20,000 slow messages with five anomalies each, of which hardly two say the same."""
+    """20,000 slow messages with five anomalies each; hardly two of the anomalies are equal."""
     c = nsight_report.open(write_capture(tmp_path / "m.nsight", World(n=20_000)))
     one = c.anomalies.iloc[:1]
     numbers = np.repeat(c.messages["message_id"].to_numpy(np.int64), 5)
@@ -519,11 +519,11 @@ def test_page_of_many_slow_messages_with_long_texts_stays_small_and_says_so(
     assert listed(browser) == 20_000
     assert "What exactly delayed a message is here for" in text(browser, ".no-room")
     choose(browser, "cause", "Bus (A)")
-    assert listed(browser) == 20_000  # also of messages that have no more than the sum
+    assert listed(browser) == 20_000  # including messages for which only the sum is stored
     told = run(
         browser, "return JSON.parse(document.querySelector('#data').textContent).slow.map(t => 'why' in t)"
     )
-    assert told == sorted(told, reverse=True)  # the slowest have it
+    assert told == sorted(told, reverse=True)  # the slowest have the details
     numbers = [t["id"] for t in page_data.overview(Sheet.of(many, summarise(many)))["slow"]]
     for number, is_told in ((numbers[0], True), (numbers[-1], False)):
         run(browser, f"location.hash = '#message-{number}'")

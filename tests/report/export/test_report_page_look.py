@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How the page looks and is used: first screen, light and dark, titles of axes, tables that sort, a message beside the chart."""
+"""Look and use of the page: first screen, light and dark, axis titles, sortable tables, a message beside the chart."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .pages import click_balloon, keys, load, run, shows, text, waits_for
 pytestmark = pytest.mark.tools
 
 ADVICE = "The application's own work around this message took longer: profile it (perf record -g on its pid), or record with Intel PT to see which function."
-# By share, name, messages, median and total: each another order, and none the order of the texts that show it.
+# By share, name, messages, median and total: each order differs, and none is the order of the displayed texts.
 CAUSES = (("b10", 0.5, 9, 900, 2_000_000), ("b9", 0.3, 30, 30_000, 9_000), ("Zoo", 0.15, 200, 4_000, 150_000),
           ("alpha", 0.004, 4, 1_000_000, 30_000), ("mu", 0.001, 1, 50, 800))  # fmt: skip
 
@@ -44,7 +44,7 @@ def causes_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def page_of_causes(c: Capture, path: Path, causes: Iterable[tuple[str, float, int, int, int]]) -> Path:
-    """The page of ``c``, as if these were its causes: name, share, messages, median and total of each."""
+    """The page of ``c`` with these causes: name, share, messages, median and total of each."""
     one = c.causes.iloc[:1]
     made = [
         one.assign(cause=f"{name} (A)", category=name, subject=name, share=share, n_messages=n, median_deviation_ns=median,
@@ -58,7 +58,7 @@ def page_of_causes(c: Capture, path: Path, causes: Iterable[tuple[str, float, in
 
 @contextmanager
 def media(driver: Any, scheme: str, kind: str = "") -> Iterator[None]:
-    """A screen that is dark or light, or paper of somebody whose screen is."""
+    """A dark or light screen, or paper for a user with such a screen."""
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": kind, "features": features})
     try:
@@ -113,7 +113,7 @@ def test_header_leaves_out_what_a_recorder_did_not_say(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def long_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """300 causes with names that are as long as those of kernel threads, on a host with a long name."""
+    """300 causes with names as long as those of kernel threads, on a host with a long name."""
     directory = tmp_path_factory.mktemp("long")
     host = {"hostname": "ip-10-123-234-234.eu-central-1.compute.internal.example.com", "kernel": "6.12.1-cloud-amd64-long-suffix",
             "n_cpus": 384}  # fmt: skip
@@ -164,7 +164,7 @@ def test_bars_have_the_length_of_the_shares_and_say_how_many_messages(
 
 def test_link_of_the_first_screen_opens_the_slowest_message(opened: Any) -> None:
     opened.find_element("css selector", ".answers .next a").click()
-    shows(opened, 200)  # the first that the hog delays, for 1.01 ms
+    shows(opened, 200)  # the first message that the hog delays, for 1.01 ms
 
 
 def test_first_screen_says_where_nothing_was_slower(browser: Any, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_cause_that_is_only_a_place_is_marked(browser: Any, tmp_path: Path) ->
 # --- light and dark
 
 
-# Each text with its own colour, and what it stands on: the first background behind it that is not transparent.
+# Each text with its colour and its background: the first background behind it that is not transparent.
 PAINTED = """
 const found = [], seen = new Set();
 const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -221,7 +221,7 @@ def rgb(css: str) -> tuple[float, float, float]:
 
 
 def contrast(one: tuple[float, float, float], other: tuple[float, float, float]) -> float:
-    """As WCAG 2 has it."""
+    """As defined by WCAG 2."""
     brightness = []
     for colour in (one, other):
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
@@ -245,7 +245,7 @@ def test_every_text_stands_out_from_what_is_behind_it(browser: Any, page: Path, 
 
 
 def brightness(driver: Any, selector: str) -> float:
-    """Of most of what is there, 0 (black) to 255."""
+    """Brightness of most of the image, from 0 (black) to 255."""
     run(driver, f"document.querySelector({selector!r}).scrollIntoView({{block: 'center'}})")
     run(driver, "return new Promise(done => setTimeout(done, 300))")
     area = box(driver, selector)
@@ -309,7 +309,7 @@ def test_paper_is_white_whatever_the_screen(browser: Any, page: Path) -> None:
     with media(browser, "dark", "print"):
         load(browser, page)
         assert run(browser, "return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-        for chosen in ("dark", "light"):  # nor of the switch
+        for chosen in ("dark", "light"):  # whatever the switch is set to
             run(browser, f"document.documentElement.dataset.scheme = '{chosen}'")
             assert run(browser, "return colourOf('--paper')") == "rgb(255, 255, 255)"
             assert run(browser, "return colourOf('--c-000000')") == "rgb(0, 0, 0)"
@@ -355,7 +355,7 @@ def test_both_axes_of_every_chart_have_a_title(opened: Any) -> None:
     assert across["top"] >= drawing["bottom"] - 1
     assert text(opened, ".axis-y") == "core"
     assert up["right"] <= drawing["left"] + 1
-    # Box plots of the table: their axis stands in the heading, at the same places.
+    # Box plots of the table: their axis is in the heading, at the same positions.
     assert text(opened, "#cause-table th.box").startswith("latency added to a message")
     head, plot = (box(opened, f"#cause-table {css} svg") for css in ("th.box", "td.box"))
     assert (head["left"], head["width"]) == (plot["left"], plot["width"])
@@ -373,7 +373,7 @@ def column(driver: Any, table: str, heading: str) -> tuple[int, Any]:
 
 
 def names_by(driver: Any, table: str, heading: str) -> tuple[list[str], str]:
-    """First words of the first column after a click on ``heading``, and what a screen reader is told of it."""
+    """First words of the first column after a click on ``heading``, and the sort order that a screen reader gets."""
     _, button = column(driver, table, heading)
     run(driver, f"document.querySelector({table!r}).scrollIntoView({{block: 'center'}})")
     button.click()
@@ -397,7 +397,7 @@ def test_causes_sort_by_number_and_back(browser: Any, causes_page: Path, heading
     load(browser, causes_page)
     largest = [str(cause[0]) for cause in sorted(CAUSES, key=lambda cause: -float(cause[place]))]
     first, other = ("ascending", "descending") if place == 1 else ("descending", "ascending")
-    for way in (first, other):  # the page comes sorted by share
+    for way in (first, other):  # the page is initially sorted by share
         rows, told = names_by(browser, "#cause-table", heading)
         assert told == way
         assert rows == (largest if way == "descending" else largest[::-1])
@@ -438,7 +438,7 @@ def test_table_sorts_by_keys_and_the_focus_stays(browser: Any, causes_page: Path
 
 def test_causes_sort_by_name(browser: Any, causes_page: Path) -> None:
     load(browser, causes_page)
-    names = ["alpha", "b9", "b10", "mu", "Zoo"]  # as people order them: neither by code nor digit by digit
+    names = ["alpha", "b9", "b10", "mu", "Zoo"]  # natural order: neither by code point nor digit by digit
     assert names_by(browser, "#cause-table", "cause") == (names, "ascending")
     assert names_by(browser, "#cause-table", "cause") == (names[::-1], "descending")
 
@@ -468,7 +468,7 @@ def test_slow_messages_sort_over_all_pages(opened: Any) -> None:
     click("message ID")
     assert listed() == every[:12]
     click("latency")
-    assert latency() == "1.01 ms"  # the one that came first of those that waited for the hog
+    assert latency() == "1.01 ms"  # the first message of those that waited for the hog
     click("latency")
     assert latency() != "1.01 ms"
     assert run(opened, "return document.querySelector('#list th[aria-sort]').ariaSort") == "ascending"
@@ -502,7 +502,7 @@ def test_message_opens_beside_the_chart(browser: Any, page: Path) -> None:
     chart, one = box(browser, "#balloon"), box(browser, "#one")
     assert chart["right"] <= one["left"]
     assert one["right"] <= 1280
-    # Both are seen at once.
+    # Both are visible at the same time.
     assert chart["top"] >= 0 and chart["bottom"] <= 800
     assert one["top"] >= 0 and one["bottom"] <= 800
     assert run(browser, "return document.querySelector('#balloon canvas').clientWidth") <= chart["width"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Directories of nsight-capsule, made by hand."""
+"""Hand-made directories of nsight-capsule."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SESSION = 77
 #: Points 1 and 2 are in and out of a's eth0, 3 and 4 of h's va, 5 and 6 of h's vb, 7 and 8 of b's eth0.
 DEVICES = (("a", "eth0"), ("h", "va"), ("h", "vb"), ("b", "eth0"))
 A_OUT, VA_IN, VB_OUT, B_IN = 2, 3, 6, 7
-#: A time whose low 32 bits are about to begin anew.
+#: A time shortly before its low 32 bits wrap around.
 T0 = (5 << 32) - 1_000
 
 
@@ -47,7 +47,7 @@ def address(text: str) -> bytes:
 def capsule(
     birth: int, stamps: Sequence[tuple[int, int]], seq: int, proto: int, length: int = 100, **wrong: int
 ) -> bytes:
-    """``stamps``: (point, ns). ``wrong``: session, or what is added to the sum."""
+    """``stamps``: (point, ns). ``wrong``: a different session, or a number added to the sum."""
     numbers = sum(number << 5 * i for i, (number, _) in enumerate(stamps)) | wrong.get("again", 0) << 15
     times = [ns & 0xFFFFFFFF for _, ns in stamps] + [0] * (3 - len(stamps))
 
@@ -81,7 +81,7 @@ def record(
 
 
 def segment(birth: int, out: int, va: int, vb: int, b: int, seq: int = 1000, **wrong: int) -> bytes:
-    """A segment on the whole way: slots are full after vb, so one record holds all."""
+    """A segment on the whole way: its slots are full after vb, so one record holds everything."""
     body = capsule(birth, [(A_OUT, out), (VA_IN, va), (VB_OUT, vb)], seq, 6, **wrong)
     return record(b, records.END, B_IN, body, seq=seq)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Records of nsight-stamp become packets, hops and layers; what is wrong with them is entered."""
+"""Records of nsight-stamp become packets, hops and layers; what is wrong with them is counted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def lost(collection: hops.Collection) -> dict[str, int]:
 
 
 def test_times_of_32_bits_are_completed_across_their_end(tmp_path: Path) -> None:
-    """Born 1000 ns before the low bits begin anew, collected 3000 ns after."""
+    """Born 1000 ns before the low bits wrap around, collected 3000 ns after."""
     body = segment(T0, T0 + 500, T0 + 1500, T0 + 2500, T0 + 4000)
     c = hops.load(directory(tmp_path / "d", body))
     assert lost(c) == {}
@@ -58,7 +58,7 @@ def test_times_of_32_bits_are_completed_across_their_end(tmp_path: Path) -> None
 
 
 def test_packets_of_a_kernels_first_seconds_count(tmp_path: Path) -> None:
-    """A guest boots in less than the 4.3 s of 32 bits; a birth that was later than now is none."""
+    """A guest boots within the 4.3 s of 32 bits; a birth time later than the current time is invalid."""
     early = segment(1_000_000, 1_000_500, 1_001_500, 1_002_500, 1_004_000)
     later = segment(1_005_000, 1_000_500, 1_001_500, 1_002_500, 1_004_000, seq=2000)
     c = hops.load(directory(tmp_path / "d", early + later))
@@ -67,7 +67,7 @@ def test_packets_of_a_kernels_first_seconds_count(tmp_path: Path) -> None:
 
 
 def test_a_packet_whose_slots_were_emptied_on_the_way_is_one_packet(tmp_path: Path) -> None:
-    """The record of vb has what was written before it; that of b, which comes first in the file, nothing."""
+    """vb's record has the hops written before it; b's record, which comes first in the file, has none."""
     dump = record(T0 + 30, records.DUMP, VB_OUT, capsule(T0, [(A_OUT, T0 + 10), (VA_IN, T0 + 20)], 9, 17), 17)
     end = record(T0 + 40, records.END, B_IN, capsule(T0, [], 9, 17), 17)
     c = hops.load(directory(tmp_path / "d", end + dump))
@@ -94,7 +94,7 @@ def test_packets_of_one_time_are_told_by_their_number_and_never_seen_ones_did_no
 
 
 def test_a_packet_that_ends_twice_has_each_stamp_once(tmp_path: Path) -> None:
-    """Behind DNAT: collected at the router, 100 ns later at the container, with the same slots."""
+    """Behind DNAT: collected at the router, and 100 ns later at the container, with the same slots."""
     times = [(A_OUT, T0 + 10), (VA_IN, T0 + 20)]
     router = record(T0 + 30, records.END, 5, capsule(T0, times, 1000, 6))
     end = record(T0 + 130, records.END, B_IN, capsule(T0, times, 1000, 6))
@@ -203,7 +203,7 @@ def test_files_of_something_else_are_errors(tmp_path: Path) -> None:
 
 
 def test_damaged_files_give_tables_or_an_error_and_nothing_else(tmp_path: Path) -> None:
-    """Random bytes of a good file are changed; whatever is left can be explained."""
+    """Random bytes of a good file are changed; everything that remains must be explainable."""
     numbers = random.Random(5)
     body = b"".join(
         segment(T0 + n * 9000, *(T0 + n * 9000 + k for k in (1, 2, 3, 4)), seq=n) for n in range(20)
@@ -225,12 +225,12 @@ def test_damaged_files_give_tables_or_an_error_and_nothing_else(tmp_path: Path) 
 
 
 def sightings(*rows: tuple[int, int, int]) -> bytes:
-    """Of (ns, point, key)."""
+    """Records made from (ns, point, key)."""
     return b"".join(record(ns, records.MATCH, point, struct.pack("<Q", key), 17) for ns, point, key in rows)
 
 
 def test_the_nth_packet_with_a_key_is_the_nth_at_each_point(tmp_path: Path) -> None:
-    """Key 5 twice at three points each; the second overtakes the first nowhere."""
+    """Key 5 twice at three points each; the second packet overtakes the first nowhere."""
     rows = [(T0 + 100 * n + p, p, 5) for n in (0, 1) for p in (A_OUT, VA_IN, B_IN)]
     c = hops.load(directory(tmp_path / "d", sightings(*rows[::-1])))
     assert c.match
@@ -256,7 +256,7 @@ def test_keys_that_points_saw_differently_often_are_doubtful_and_single_ones_alo
 
 
 def ways(tmp_path: Path, slow: dict[int, int]) -> hops.Collection:
-    """100 segments 1 ms apart: 10, 20, 30, 40 ns in their four layers; ``slow`` ones longer in the third, h."""
+    """100 segments 1 ms apart: 10, 20, 30, 40 ns in their four layers; ``slow`` ones take longer in the third layer, h."""
     body = b""
     for n in range(100):
         born, more = T0 + n * 1_000_000, slow.get(n, 0)
@@ -286,7 +286,7 @@ def test_layers_add_up_and_the_excess_is_where_it_was_made(tmp_path: Path) -> No
 
 
 def test_a_layer_that_usual_packets_do_not_pass_counts_wholly(tmp_path: Path) -> None:
-    """A detour: out of a:eth0 straight to b, in 5,000 ns."""
+    """A detour: from a:eth0 out directly to b, in 5,000 ns."""
     body = b"".join(segment(T0 + n, T0 + n + 1, T0 + n + 2, T0 + n + 3, T0 + n + 4, seq=n) for n in range(99))
     body += record(T0 + 6_001, records.END, B_IN, capsule(T0 + 1_000, [(A_OUT, T0 + 1_001)], 500, 6), seq=500)
     c = hops.load(directory(tmp_path / "d", body))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What held a packet in a layer, by what its core and the threads did up to the moment at which it was taken out."""
+"""What held a packet in a layer, derived from what its core and threads did until it was taken out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def activity(contexts: list[dict[str, object]], states: list[dict[str, object]])
 
 
 def what_held(contexts: list[dict[str, object]], states: list[dict[str, object]]) -> dict[str, int]:
-    """Of a packet from 0 to 1000 that core 1 took out; 'nobody': before any core was waited for."""
+    """For a packet from 0 to 1000 that core 1 took out; 'nobody': time before the packet waited for any core."""
     found = cores.held(activity(contexts, states), np.array([1]), np.array([0]), np.array([1000]))
     if not found.known[0]:
         return {}
@@ -44,14 +44,14 @@ def ksoftirqd(*rows: tuple[int, int, str]) -> list[dict[str, object]]:
 
 
 def test_a_thread_holds_a_packet_only_while_ksoftirqd_is_ready() -> None:
-    """The softirq was left to ksoftirqd at 300, which ran at 900 when the hog had ended."""
+    """The softirq was deferred to ksoftirqd at 300, which ran at 900 after the hog had ended."""
     contexts = [context(1, 0, 900, "thread", "hog", HOG, "hog"), context(1, 900, 950, "thread", "ksoftirqd/1", DAEMON, "ksoftirqd/1"),
                 context(1, 950, 1100, "softirq", "NET_RX", DAEMON, "ksoftirqd/1")]  # fmt: skip
     ready = ksoftirqd((0, 300, "sleeping"), (300, 900, "runnable"), (900, 1100, "running"))
     assert what_held(contexts, ready) == {
         "nobody": 300, f"CPU contention with hog [{HOG}]": 600, "ksoftirqd": 50, "softirq NET_RX": 50,
     }  # fmt: skip
-    # Without it the hog's core could have run the softirq at any time: a queue discipline kept the packet.
+    # Without ksoftirqd, the hog's core could have run the softirq at any time: a queue discipline kept the packet.
     assert what_held(contexts, [])["nobody"] == 900
 
 
@@ -75,7 +75,7 @@ def test_a_thread_that_takes_packets_out_holds_them_while_it_is_ready_or_stopped
 
 
 def test_the_only_core_in_a_softirq_of_packets_took_it_out() -> None:
-    """The core of the packet's next record was another: it was idle."""
+    """The packet's next record is from another core, which was idle."""
     contexts = [context(0, 0, 1100, "softirq", "NET_RX", 0, "swapper"), context(1, 0, 1100, "idle", "", 0, "swapper")]  # fmt: skip
     assert what_held(contexts, []) == {"nobody": 0, "softirq NET_RX": 1000}
     assert what_held(contexts[1:], []) == {}
@@ -88,7 +88,7 @@ STALLED = (50, 100, 150)
 def test_between_kernels_the_process_behind_the_tap_counts_and_then_the_cores_of_the_second(
     tmp_path: Path, of: str
 ) -> None:
-    """Three packets took 5 ms more from a to b. Kernel b's clock is far from a's; times of each capture are in its own."""
+    """Three packets took 5 ms longer from a to b. Kernel b's clock is far from a's; each capture uses its kernel's clock."""
     paths = way(tmp_path, extra=dict.fromkeys(STALLED, 5_000_000))
     c = hops.load_all(paths)
     first, ahead = T0 - 1_000_000, AHEAD_B
@@ -99,7 +99,7 @@ def test_between_kernels_the_process_behind_the_tap_counts_and_then_the_cores_of
         found = [
             {**state(*edge, name, tid=SWITCH), "comm": "qemu"} for *edge, name in zip(edges, edges[1:], names)
         ]
-        # It brings the replies: by the device that the requests left by.
+        # It brings the replies, on the device on which the requests left.
         stored = {0: activity([context(3, first, T0 + 10**9, "thread", "qemu", SWITCH, "qemu")], found)}
         came = (c.hops["clock"] == 0) & (c.hops["number"] == B_IN)
         c = dataclasses.replace(c, hops=c.hops.assign(number=c.hops["number"].where(~came, VA_IN)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Directories of several kernels become one collection: packets followed, clocks fitted, bounds with every figure."""
+"""Directories of several kernels become one collection: packets followed, clocks fitted, every figure with its bound."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from nsight_report.hops import layers, offsets, records
 from report.hops.made_up import A_OUT, B_IN, T0, capsule, directory, record
 from report.hops.test_hops import lost
 
-#: Kernel b's clock is that far ahead of a's, and c's of b's.
+#: Kernel b's clock is AHEAD_B ahead of a's, and c's is AHEAD_C ahead of b's.
 AHEAD_B, AHEAD_C = 7_000_000_000_123, -3_000_000_000
-#: Every hop of a packet takes so long in kernel a, on the wire, in b, on the wire, in c.
+#: Durations of each packet: in kernel a, on the wire, in b, on the wire to c.
 TIMES = [100, 20_000, 300, 50_000]
 N = 200
 
 
 def way(path: Path, extra: dict[int, int] | None = None, **parts: Any) -> list[Path]:
-    """Directories a, b, c of N packets a -> b -> c and N back, a ms apart; ``extra``: of packet n, ns more on the wire a -> b."""
+    """Directories a, b, c of N packets a -> b -> c and N back, one ms apart; ``extra``: ns that packet n is longer on the wire a -> b."""
     bodies: dict[str, bytes] = {"a": b"", "b": b"", "c": b""}
     for n in range(N):
         at = T0 + n * 1_000_000
@@ -43,7 +43,7 @@ def _clock(kernel: str, ns: int) -> int:
 
 
 def _follow(bodies: dict[str, bytes], names: str, at: int, n: int, first_wire: int, second_wire: int) -> None:
-    """One datagram, born at ``at`` of a's clock in the first kernel, through the second, to the third."""
+    """One datagram, born at ``at`` of a's clock in the first kernel; it passes the second and ends in the third."""
     birth = _clock(names[0], at)
     left = at + TIMES[0]
     out = capsule(birth, [(A_OUT, birth)], n, 17)
@@ -56,9 +56,9 @@ def _follow(bodies: dict[str, bytes], names: str, at: int, n: int, first_wire: i
 
 
 def test_a_packet_is_followed_through_three_kernels(tmp_path: Path) -> None:
-    """Each wire takes as long there as back, so the estimate is near, and the bound is that long.
+    """Each wire takes as long there as back, so the estimate is close, and the bound equals that time.
 
-    At its ends the fit has packets of one direction only, which makes both less exact by some hundred ns.
+    At its ends the fit has packets of one direction only, so both are less exact by some hundred ns.
     """
     c = hops.load_all(way(tmp_path))
     assert lost(c) == {}
@@ -105,7 +105,7 @@ def test_layers_within_a_kernel_are_exact_and_those_between_have_the_bound_of_th
 def test_the_wire_that_delays_is_named_with_its_size(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Four packets of 400 take 3 ms longer: 1 %. Asymmetry does not change what they take longer than others."""
+    """Four packets of 400 take 3 ms longer: 1 %. Asymmetry does not change how much longer they take than others."""
     paths = way(tmp_path, {50: 3_000_000, 51: 3_000_000, 120: 3_000_000, 121: 3_000_000})
     assert main(["hops", *map(str, paths), "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
@@ -138,7 +138,7 @@ def test_without_replies_the_offset_is_unknown_and_said_to_be(
 
 
 def test_what_nobody_saw_leave_or_arrive_is_counted(tmp_path: Path) -> None:
-    """Without b nothing connects a and c; without c packets end where they leave b, which nobody recorded beyond."""
+    """Without b nothing connects a and c; without c packets end where they leave b, because no record exists beyond b."""
     paths = way(tmp_path)
     with pytest.raises(BadInput, match=r"c\.capsules: no packet went"):
         hops.load_all([paths[0], paths[2]])
@@ -162,7 +162,7 @@ def test_a_packet_that_is_lost_between_kernels_did_not_arrive(tmp_path: Path) ->
 
 
 def test_forged_crossings_in_a_circle_end(tmp_path: Path) -> None:
-    """A packet that each of two kernels says came from the other."""
+    """A packet of which each of two kernels says that it came from the other."""
     paths = way(tmp_path, of="ab")
     bodies = []
     for k, other in ((0, 1), (1, 0)):
@@ -190,7 +190,7 @@ def test_directories_that_cannot_be_joined_are_errors_with_their_fix(tmp_path: P
 def drawn(
     seed: int, drift: float, n: int = 20_000
 ) -> tuple[offsets.Offset, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """A fit of packets with delays from 20 us there and from 90 us back; times, and the true offsets there."""
+    """A fit of packets with delays from 20 us there and from 90 us back; times, and the true offsets at these times."""
     numbers = np.random.default_rng(seed)
     there, back = (np.sort(numbers.integers(0, 30_000_000_000, n)) + T0 for _ in range(2))
 
@@ -210,7 +210,7 @@ def drawn(
 
 @pytest.mark.parametrize("drift", [0.0, 40e-6, -400e-6])
 def test_the_true_offset_is_within_the_bound_which_is_half_of_both_smallest_delays(drift: float) -> None:
-    """(20 + 90) / 2 = 55 us; the estimate is wrong by half their difference, which nothing in the packets can tell."""
+    """(20 + 90) / 2 = 55 us; the estimate is wrong by half their difference, which the packets cannot show."""
     fit, at, true = drawn(3, drift)
     offset, bound = fit.of(at)
     assert (np.abs(offset - true) <= bound).all()
@@ -238,7 +238,7 @@ def test_a_stepped_clock_gets_a_line_on_each_side_and_a_bound_that_covers_the_st
 
 
 def test_a_step_that_packets_of_one_direction_saw_makes_the_offset_unknown_there() -> None:
-    """Replies come after the step only: before it nothing says how much of a delay is offset."""
+    """Replies exist only after the step: before it, nothing shows how much of a delay is offset."""
     numbers = np.random.default_rng(5)
     there = np.sort(numbers.integers(0, 10_000_000_000, 500)) + T0
     back = np.sort(numbers.integers(5_000_000_000, 10_000_000_000, 500)) + T0
@@ -294,7 +294,7 @@ def test_times_of_a_clock_that_runs_away_are_converted_back(rate: int) -> None:
 def test_damaged_files_of_several_kernels_give_a_report_or_an_error_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bytes of good records are changed, times above all: the file's only part without a checksum."""
+    """Bytes of good records are changed, mostly times: the only part of the file without a checksum."""
     numbers = np.random.default_rng(8)
     paths = way(tmp_path, {9: 1_000_000})
     whole = [(path / "capsules").read_bytes() for path in paths]

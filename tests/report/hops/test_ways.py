@@ -61,7 +61,7 @@ def test_sent_messages_are_joined_with_what_left_after_the_call() -> None:
 
 
 def test_a_connection_whose_messages_do_not_agree_gets_none() -> None:
-    """Each of two packets says something else of where byte 0 is."""
+    """The two packets disagree about where byte 0 is."""
     m = messages((1, 0, 50, T0), (2, 50, 90, T0 + 9000))
     assert joined(packets((100, 50, T0 - 40), (777, 40, T0 + 8990)), m) == []
 

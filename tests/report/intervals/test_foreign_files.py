@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Intervals that other tools wrote: spans of OpenTelemetry, and pairs of events that perf script printed."""
+"""Intervals from other tools: spans of OpenTelemetry, and pairs of events printed by perf script."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_batches_stand_in_lines_and_comments_before_them_hold_for_all(tmp_path: 
     lines = [json.dumps(batch(span(name, at, at + 50), pid=None)) for name, at in (("a", 100), ("b", 200))]
     text = "# clock theirs\n# offset theirs 100 monotonic 7000\n# thread 9\n" + "\n\n".join(lines)
     found, counted = intervals(tmp_path / "i", text)
-    # Nothing says the thread in the span, and the file says it for all.
+    # The spans do not name the thread; the file names it for all of them.
     assert found == [("a", 7000, 7050, 9, -1), ("b", 7100, 7150, 9, -1)]
     assert counted == {"interval_clock_by_offset": 4}
 
@@ -106,7 +106,7 @@ def test_hostile_attributes_and_names_are_no_error(tmp_path: Path) -> None:
     odd = [None, {"key": "thread.id"}, {"key": "thread.id", "value": {}}, {"key": 5, "value": []}]
     text = json.dumps(batch({**span("\ud800", EPOCH + 7000, EPOCH + 7001), "attributes": odd}))
     found, counted = intervals(tmp_path / "i", text)
-    # A thread.id that is no number: of the process, but nobody can say which thread (0).
+    # A thread.id that is not a number: the interval belongs to the process, but its thread is unknown (0).
     assert found == [("?", 7000, 7001, 0, -1)]
     assert counted == {}
 
@@ -139,7 +139,7 @@ my server  41/44   [000]     0.000007400:  probe_server:order__return: (55d0c8a0
 
 def test_a_probe_and_its_return_are_an_interval_and_nest(tmp_path: Path) -> None:
     found, counted = intervals(tmp_path / "i", PROBES)
-    # Thread 42 calls itself: the inner call ends first. Of thread 43 the end is missing, of 44 the begin.
+    # Thread 42 calls itself: the inner call ends first. For thread 43 the end is missing, for 44 the begin.
     assert found == [("order", 7000, 7300, 42, 2), ("order", 7100, 7200, 42, 3)]
     assert counted == {"interval_end_alone": 1, "interval_not_ended": 1, "perf_script_line_without_event": 1}
 
@@ -174,7 +174,7 @@ def test_a_line_without_end_is_refused(tmp_path: Path) -> None:
 
 
 def test_brackets_pair_as_a_stack_does_thread_by_thread() -> None:
-    """Against a stack for each thread, 200 random sequences."""
+    """Compared with one stack per thread, for 200 random sequences."""
     rng = np.random.default_rng(7)
     for n in rng.integers(0, 40, 200):
         tid, begins = rng.integers(1, 4, n), rng.random(n) < 0.5
@@ -202,7 +202,7 @@ def test_a_hand_over_lies_within_its_interval_in_its_clock(tmp_path: Path) -> No
         "name,start,stop,clock,thread,begin_thread,handover,begin_core\n"
         "a,2000,2250,tsc,1,2,2100,3\n"  # 5000 later in monotonic
         "a,2000,2250,tsc,1,2,2251,3\n"  # after its end
-        "a,2000,2250,tsc,1,,2100,\n"  # nobody began it
+        "a,2000,2250,tsc,1,,2100,\n"  # no begin thread
         "a,2000,2250,tsc,1,99999999,2100,3\n"  # no thread has that number
         "a,2000,2250,tsc,1,,,\n"  # not handed over
     )
@@ -275,7 +275,7 @@ print(len(EVENT.findall(b"x" + b" " * 60_000 + b"\\nx 7 [000] 1.000002: x:a_end:
 
 
 def test_a_line_of_spaces_is_passed_over() -> None:
-    """Looking for its thread from each of them took minutes."""
+    """Searching for the thread from each space took minutes."""
     argv = [sys.executable, "-c", _SPACES, str(ROOT / "tools/nsight-report")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     assert done.stdout == "1\n", done.stderr

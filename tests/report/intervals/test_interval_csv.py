@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Files of intervals: what their lines mean in CLOCK_MONOTONIC, what is rejected and counted, and which line is at fault."""
+"""Files of intervals: the meaning of their lines in CLOCK_MONOTONIC, what is rejected and counted, and which line has the error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EPOCH = 1_000_000_000_000_000_000
 
 
 def one_line(domain: str, anchor_ns: int) -> dict[str, Any]:
-    """A clock at one ns a cycle, from cycle 0 to 10^9, that showed ``anchor_ns`` at cycle 0."""
+    """A clock with one ns per cycle, from cycle 0 to 10^9, that showed ``anchor_ns`` at cycle 0."""
     return {
         "domain": domain, "tsc_start": 0, "tsc_end": 1_000_000_000, "anchor_tsc": 0, "anchor_ns": anchor_ns, "anchor_frac": 0,
         "mult": 1024, "shift": 10, "error_ns": 0, "source": "timekeeper",
@@ -31,7 +31,7 @@ CLOCK = ClockMap(table("clock_map", [one_line("monotonic", 5000), one_line("real
 
 
 def intervals(path: Path, text: str | bytes) -> tuple[list[tuple[str, int, int, int, int]], dict[str, int]]:
-    """(name, start, stop, thread, core) of each interval, and what was counted."""
+    """(name, start, stop, thread, core) of each interval, and the counts."""
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     ledger = Ledger("lifetimes")
     reader = Reader(path, CLOCK, ledger)
@@ -82,9 +82,9 @@ def test_what_cannot_be_used_is_counted_by_its_reason(file: Path) -> None:
         "a,-5,8,monotonic,1,\n"
         "a,,8,monotonic,1,\n"  # no begin
         f"a,8,{1 << 62},monotonic,1,\n"  # in a hundred years
-        "a,8,9,monotonic,,\n"  # of nobody
+        "a,8,9,monotonic,,\n"  # without a thread
         "a,8,9,monotonic,-7,\n"
-        "a,1999999998,1999999999,tsc,1,\n"  # behind the last reading
+        "a,1999999998,1999999999,tsc,1,\n"  # after the last reading
         "a,8,9,monotonic,1,\n"
     )
     found, counted = intervals(file, text)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A file of intervals beside a recording of cores: each interval is a row of ``messages``, and what delayed the slow ones is named.
+"""A file of intervals with a recording of cores: each interval is a row of ``messages``, and what delayed the slow ones is reported.
 
 Thread 100 of process ``engine`` works on core 1; every 100 us it does a ``match`` that takes 10 us. Every 30th time a
 program called ``hog`` has the core for 50 us in the middle. Thread 101 of the same process does a ``flush`` of 20 us on
-core 0 at the same times; every 30th time it sleeps in futex for 200 us of it.
+core 0 at the same times; every 30th time it sleeps in futex for another 200 us.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def flush(number: int) -> tuple[int, int]:
 
 
 def recorded() -> dict[str, list[Row]]:
-    """What the cores and threads did."""
+    """The contexts, thread states and calls of the recording."""
     contexts: list[Row] = []
     states: list[Row] = []
     calls: list[Row] = []
@@ -82,7 +82,7 @@ def recorded() -> dict[str, list[Row]]:
     ran(0, FLUSHER, "flusher", LAST)
     contexts.sort(key=lambda row: (row["cpu"], row["start_ns"]))
     states.sort(key=lambda row: (row["tid"], row["start_ns"]))
-    # One cycle a ns.
+    # One ns per cycle.
     clock = {"domain": "monotonic", "tsc_start": T0 - PERIOD, "tsc_end": LAST + PERIOD, "anchor_tsc": T0, "anchor_ns": T0,
              "mult": 1024, "shift": 10, "source": "timekeeper"}  # fmt: skip
     return {
@@ -94,7 +94,7 @@ def recorded() -> dict[str, list[Row]]:
 
 
 def write_capture(directory: Path) -> Path:
-    """The stages up to what cores did are stored and fresh; what comes behind them runs."""
+    """The stages up to what cores did are stored and fresh; the stages after that run."""
     path = directory / "engine.nsight"
     path.mkdir()
     told = manifest(start={"monotonic_ns": T0 - US}, stop={"monotonic_ns": LAST})
@@ -148,7 +148,7 @@ def test_every_interval_is_a_row_of_its_thread_once(recording: Path) -> None:
 def test_the_program_that_took_the_core_is_the_cause_by_the_time_it_had_it(recording: Path) -> None:
     pipeline = diagnosed(recording, lines(), slow="type:match+50us-", baseline="type:match+p25-75")
     causes = to_pandas(pipeline.table("causes")).set_index("cause")
-    # 10 of 300 intervals, each 60 us in place of 10: all of it the hog's.
+    # 10 of 300 intervals take 60 us instead of 10; the hog causes all of it.
     assert causes.loc["hog (A)", "total_deviation_ns"] == 10 * 50 * US
     assert causes["total_deviation_ns"].sum() == 10 * 50 * US
     assert to_pandas(pipeline.table("coverage"))["coverage"].tolist() == [1.0] * 10
@@ -162,8 +162,8 @@ def test_a_sleep_is_named_after_the_system_call_it_was_in(recording: Path) -> No
 
 
 def test_an_interval_that_is_handed_over_is_the_first_threads_until_then(recording: Path) -> None:
-    # Begun by the flusher, which the slow ones wait for while it sleeps in futex for 200 us; the engine has it for 15 us.
-    # Meanwhile the hog has the engine's core for 50 us, which delays nobody.
+    # Begun by the flusher; the slow ones wait while it sleeps in futex for 200 us. The engine has the interval for 15 us.
+    # Meanwhile the hog has the engine's core for 50 us, which delays no interval.
     head = "name,start,stop,thread,begin_thread,begin_core,handover\n"
     waited = [(start, 200 * US if slow(n) else 0) for n, (start, _) in enumerate(map(match, range(N)))]
     text = head + "".join(
@@ -189,7 +189,7 @@ def test_of_an_interval_of_one_thread_the_core_of_its_begin_is_unknown(recording
 
 
 def spans(*processes: tuple[int, list[int | None]]) -> str:
-    """Spans of processes (pid, thread.id of each), all from the begin of the first match to its end."""
+    """Spans of processes (pid, thread.id of each), all from the beginning of the first match to its end."""
     start, stop = match(0)
 
     def number(key: str, of: int) -> dict[str, Any]:
@@ -218,7 +218,7 @@ def test_a_span_whose_thread_is_not_of_its_process_is_left_out(recording: Path) 
 def test_of_spans_whose_threads_are_not_known_yet_it_is_told_how_many_were_not_checked(
     tmp_path: Path,
 ) -> None:
-    """As with --decode chosen, where messages come before what threads did."""
+    """As with --decode chosen, where messages are made before thread states."""
     (file := tmp_path / "spans.json").write_text(
         spans((ENGINE, [FLUSHER, 23, 140_737_353_000_000, ENGINE, None]))
     )
@@ -230,7 +230,7 @@ def test_of_spans_whose_threads_are_not_known_yet_it_is_told_how_many_were_not_c
 
 
 def test_intervals_of_different_names_are_compared_with_their_own(recording: Path) -> None:
-    # The slowest 20 of all: 10 flushes of 220 us, 10 matches of 60. Held against flushes, a match was not slow at all.
+    # The 20 slowest of all: 10 flushes of 220 us, 10 matches of 60. Compared with flushes, a match was not slow at all.
     pipeline = diagnosed(recording, lines(), slow="50us-")
     compared = to_pandas(pipeline.table("compared"))
     usual = compared[compared["role"] == "slow"].groupby("latency_ns")["baseline_latency_ns"].unique()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Small ``events`` tables written by hand: one call per event, defaults for what does not matter."""
+"""Small hand-written ``events`` tables: one call per event, defaults for what does not matter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SYN, ACK, FIN, PSH = 0x02, 0x10, 0x01, 0x08
 
 
 class Recording:
-    """Events of a server (netns 1, socket 0x100) and, for X of the peer, its client (netns 2)."""
+    """Events of a server (netns 1, socket 0x100) and, for X of the peer, of its client (netns 2)."""
 
     def __init__(self, proto: int = 6) -> None:
         self.proto = proto
@@ -116,7 +116,7 @@ class Recording:
         )
 
     def table(self) -> pa.Table:
-        """The events in order of time."""
+        """The events in time order."""
         rows = sorted(self.rows, key=lambda row: row["ts_ns"])
         plain = pa.schema(
             [

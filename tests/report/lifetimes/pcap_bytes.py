@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Small pcap files by hand: raw IPv4 packets with TCP payload."""
+"""Small hand-made pcap files: raw IPv4 packets with TCP payload."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SYN, ACK = 0x02, 0x10
 def packet(
     source: tuple[str, int], target: tuple[str, int], seq: int, payload: bytes, flags: int = ACK
 ) -> bytes:
-    """One IPv4 packet; checksums are left 0, as captures with offloads have them."""
+    """One IPv4 packet; checksums stay 0, as in captures with offloads."""
     tcp = struct.pack("!HHIIBBHHH", source[1], target[1], seq % 2**32, 0, 5 << 4, flags, 1000, 0, 0) + payload
     ends = ip_address(source[0]).packed + ip_address(target[0]).packed
     return struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(tcp), 0, 0, 64, 6, 0) + ends + tcp

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Messages at the protocol's own boundaries."""
+"""Messages at the boundaries of the protocol."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_memcached_binary_requests_have_their_length_in_the_header(tmp_path):
 
 
 def test_wrong_memcached_header_is_forgotten_with_its_message(tmp_path):
-    # Opcode 0x1f is none of the protocol's; hundreds of segments after it begin with a message.
+    # The protocol has no opcode 0x1f; each of the hundreds of segments after it begins with a message.
     header = struct.pack("!BBHBBHIIQ", 0x80, 0x1F, 3, 0, 0, 0, 3, 0, 0)
     found = framed(tmp_path, "memcached", requests(header, *[GET] * 800))
     assert [(o, n) for o, n, _ in found] == [(24 + 9 * i, 9) for i in range(800)]
@@ -96,7 +96,7 @@ def test_redis_arrays_nest_and_inline_commands_end_with_the_line(tmp_path):
 
 
 def postgres(kind: bytes, body: bytes) -> bytes:
-    """A message of PostgreSQL's protocol; the first of a client has no type."""
+    """A message of PostgreSQL's protocol; a client's first message has no type."""
     return kind + struct.pack("!I", len(body) + 4) + body
 
 
@@ -105,7 +105,7 @@ PG_STARTUP = postgres(b"", struct.pack("!I", 196608) + b"user\0pg\0\0")  # 4 + 4
 
 def test_postgres_requests_end_where_the_server_answers(tmp_path):
     query = postgres(b"Q", b"update t set v = 1\0")  # 5 + 19 = 24 bytes
-    # Parse, Bind, Execute and Sync are one request; then one with what was parsed before.
+    # Parse, Bind, Execute and Sync are one request; the next one uses what was parsed before.
     parsed = postgres(b"P", b"name\0select 1\0\0\0") + postgres(b"B", bytes(9)) + postgres(b"E", bytes(5))
     again = postgres(b"B", bytes(9)) + postgres(b"E", bytes(5)) + postgres(b"S", b"")
     whole = PG_STARTUP + query + parsed + postgres(b"S", b"") + again + postgres(b"X", b"")
@@ -118,7 +118,7 @@ def test_postgres_requests_end_where_the_server_answers(tmp_path):
         (at[3] + len(again), 5, "terminate"),
     ]
     assert framed(tmp_path, "postgres", requests(whole)) == expected
-    # Wherever packets cut it.
+    # The packet boundaries do not matter.
     for step in (1, 3, 7):
         cut = requests(*(whole[i : i + step] for i in range(0, len(whole), step)))
         assert framed(tmp_path, "postgres", cut) == expected
@@ -139,7 +139,7 @@ def test_postgres_replies_end_where_the_client_has_the_turn(tmp_path):
     replies = [
         authentication(10, b"SCRAM-SHA-256\0\0"),
         authentication(11, b"salt"),
-        # The last of SCRAM, that it is accepted, and what the server tells of itself, up to ready.
+        # The last SCRAM message, its acceptance, and the server's parameters, up to ready.
         authentication(12, b"v") + authentication(0) + postgres(b"S", b"TimeZone\0UTC\0") + ready,
         postgres(b"G", bytes(3)),
         postgres(b"C", b"COPY 1\0") + ready,
@@ -160,7 +160,7 @@ def test_postgres_replies_end_where_the_client_has_the_turn(tmp_path):
         "authenticate", "authenticate", "ready", "copy-in", "ready", "error",
     ]  # fmt: skip
     assert [int(n) for n, of in zip(frames.length, of_server) if of] == list(map(len, replies))
-    # As many as requests, in their order.
+    # As many as there are requests, in the same order.
     assert [t for t, of in zip(named, of_server) if not of] == [
         "startup", "password", "password", "COPY", "copy", "query",
     ]  # fmt: skip

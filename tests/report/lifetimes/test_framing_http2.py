@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Messages of HTTP/2: what one side sends on a stream, wherever frames of other streams lie."""
+"""Messages of HTTP/2: what one side sends on a stream, wherever frames of other streams are."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ask(stream: int, fields: bytes = GET + REST, flags: int = END_STREAM | END_H
 def connection(
     client: bytes = b"", server: bytes = b"", size: int = 1000, seed: int | None = None
 ) -> list[bytes]:
-    """Packets of both directions, ``size`` bytes each, or as many as ``seed`` draws."""
+    """Packets of both directions, with ``size`` bytes each, or with random sizes drawn from ``seed``."""
     packets = [packet(CLIENT, SERVER, 999, b"", SYN), packet(SERVER, CLIENT, 499, b"", SYN | 0x10)]
     draw = random.Random(seed)
     for source, target, seq, stream in ((CLIENT, SERVER, 1000, client), (SERVER, CLIENT, 500, server)):
@@ -115,8 +115,8 @@ STATUS = {
     b"\x48\x82\x64\x02": "302",  # RFC 7541, C.6.1: Huffman code
     b"\x48\x83\x64\x0e\xff": "307",  # C.6.2
     b"\x48\x82\x10\x01": "200",
-    b"\xbe": "other",  # of the table that the connection built up
-    b"\x20" + OK: "200",  # another size of that
+    b"\xbe": "other",  # from the table that the connection built up
+    b"\x20" + OK: "200",  # a new size of that table
     b"\x48\x82\x64": "other",  # cut
     b"\x48\x03\x01\x02\x03": "other",  # no digits
 }
@@ -156,7 +156,7 @@ def test_what_a_missing_packet_held_is_not_guessed(tmp_path: Path) -> None:
         cut.append(packet(CLIENT, SERVER, at, ask(stream)))
         at += len(second)
     found = messages(tmp_path, cut)
-    # The stream that was open might have ended in what is missing.
+    # The open stream might have ended in the missing part.
     assert [m[0] for m in found] == list(range(5, 1205, 2))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Reading events.tsv: what is an event, what is counted, what is refused."""
+"""Reading events.tsv: what is an event, what is counted, what is rejected."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_events_outside_the_clock_readings_are_counted(tmp_path: Path) -> None:
 
 def test_events_the_probe_produced_but_nobody_delivered_are_lost(tmp_path: Path) -> None:
     _, losses = load(tmp_path, HEADER, line(), "Lost 5 events", *counts(A=4, R=1), "#end")
-    # 4 - 1 = 3 A and 1 - 0 = 1 R; bpftrace knows of 5: one more, of unknown kind
+    # 4 - 1 = 3 A and 1 - 0 = 1 R; bpftrace reports 5: one more, of unknown kind
     assert losses == {"A events lost": 3, "R events lost": 1, "events lost by bpftrace": 1}
 
 
@@ -134,7 +134,7 @@ def test_counts_beyond_what_a_table_holds_are_the_most_it_holds(tmp_path: Path) 
 
 
 def test_complete_looking_last_line_without_end_of_line_is_not_trusted(tmp_path: Path) -> None:
-    # aux 536 = 0x218 may be the begin of 5364
+    # aux 536 = 0x218 may be the beginning of 5364
     rows, losses = load(tmp_path, HEADER, line(ts=1), line(ts=2), end="")
     assert len(rows) == 1 and losses["unfinished last line"] == 1
 
@@ -166,7 +166,7 @@ def test_complete_looking_last_line_without_end_of_line_is_not_trusted(tmp_path:
 def test_impossible_event_is_rejected_and_counted_and_its_neighbours_stay(
     tmp_path: Path, fields: dict, cause: str
 ) -> None:
-    stamp = 1_795_000_000_000_000_000  # of a wall clock: one digit more than times since boot
+    stamp = 1_795_000_000_000_000_000  # of a wall clock: one digit more than the time since boot
     good = line(ts=4000, hw=stamp), line(ts=6000, sw=stamp)
     rows, losses = load(tmp_path, HEADER, good[0], line(**fields), good[1], *counts(A=2), "#end")
     assert [e["ts_ns"] for e in rows] == [4000, 6000]
@@ -251,14 +251,14 @@ def test_random_bytes_never_crash_the_reader(tmp_path: Path) -> None:
 
 
 def pieces_of(monkeypatch: pytest.MonkeyPatch, block: int, unit: int, piece: int) -> None:
-    """Read ``block`` bytes, and put in order ``piece`` events, at a time."""
+    """Read ``block`` bytes at a time, and sort ``piece`` events at a time."""
     monkeypatch.setattr(event_lines, "_BLOCK", block)
     monkeypatch.setattr(external_sort, "UNIT_ROWS", unit)
     monkeypatch.setattr(external_sort, "PIECE_ROWS", piece)
 
 
 def disordered(n_lines: int) -> list[str]:
-    """Events of three cores that come late, at equal times, with some that are wrong; each has its own ``seq``."""
+    """Events of three cores that come late or at equal times, some of them invalid; each has a different ``seq``."""
     random = np.random.default_rng(7)
     late = random.integers(0, 200, n_lines) * random.integers(0, 2, n_lines)
     times = 10**12 + 10 * np.arange(n_lines) - 100 * late
@@ -297,7 +297,7 @@ def test_event_that_comes_many_pieces_late_stands_at_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces_of(monkeypatch, 300, 2, 2)
-    late = line(ts=1001, cpu=2, seq=9)  # behind all of core 1
+    late = line(ts=1001, cpu=2, seq=9)  # after all events of core 1
     rows, losses = load(
         tmp_path, HEADER, *(line(ts=1000 + i, seq=1) for i in range(50)), late, *counts(A=51), "#end"
     )
@@ -309,7 +309,7 @@ def test_event_out_of_order_at_the_border_of_two_pieces_is_rejected_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second = 1_000_000_000
-    for wrong in range(4, 16):  # wherever the border is: three lines are a piece
+    for wrong in range(4, 16):  # for any position of the border: three lines are a piece
         times = [100 * second + i for i in range(20)]
         times[wrong] = 40 * second
         pieces_of(monkeypatch, 3 * len(line(ts=times[0])) + 3, 2, 2)
@@ -325,7 +325,7 @@ def test_events_beyond_the_limit_are_counted_over_all_pieces(
     monkeypatch.setattr(message_events, "MAX_EVENTS", 25)
     rows, losses = load(tmp_path, HEADER, *(line(ts=1000 + i) for i in range(60)), *counts(A=60), "#end")
     assert [e["ts_ns"] for e in rows] == list(range(1000, 1025))
-    # 60 - 25 = 35; they count as not delivered too
+    # 60 - 25 = 35; they also count as not delivered
     assert losses == {"event lines beyond the limit": 35, "A events lost": 35}
 
 

@@ -20,7 +20,7 @@ READ = {
     "p_range": (1010 << 32) | 10, "p_hw": 0, "p_sw": 77, "p_aux": 0x118, "h_ts": 2000, "p_laddr_hi": "0",
     "p_laddr_lo": "0", "p_raddr_hi": "0", "p_raddr_lo": "0", "p_peer": "0",
 }  # fmt: skip
-#: The same of a datagram, whose socket has no peer.
+#: The same for a datagram, whose socket has no peer.
 DATAGRAM = READ | {
     "socket": "f00000631102", "raddr_lo": "0", "ports": "1f900000", "seq": 0, "p_range": 10,
     "p_laddr_lo": "100007f", "p_raddr_lo": "300007f", "p_peer": "207d0",
@@ -111,7 +111,7 @@ def test_line_that_cannot_be_is_rejected_and_counted(tmp_path, wrong, cause):
 
 
 def test_packet_that_waited_long_for_its_read_is_in_order(tmp_path):
-    # Twelve seconds in the socket, which in order of the file would be disorder.
+    # Twelve seconds in the socket: in file order, the packet would be out of order.
     lines = [
         READ | {"ts": 20 * S + n, "p_ts": 20 * S + n - 10, "h_ts": 20 * S + n - 5, "cores": "0"}
         for n in range(0, 900, 9)
@@ -120,7 +120,7 @@ def test_packet_that_waited_long_for_its_read_is_in_order(tmp_path):
     events, lost = load(tmp_path, *lines)
     assert len(events) == 300
     assert "events far out of order" not in lost
-    # The read itself is still held against those of its core.
+    # The read itself is still compared with other reads of its core.
     events, lost = load(tmp_path, *lines[:50], lines[50] | {"ts": 200 * S}, *lines[51:])
     assert lost["events far out of order"] == 1
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Messages that are built part by part are the messages that are built at once."""
+"""Messages that are built part by part equal those that are built at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANY, NOBODY = ("0.0.0.0", 53), ("0.0.0.0", 0)
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each pair of endpoints is a part, where there are as many; few rows are put in order at a time."""
+    """Each pair of endpoints is a part, if there are that many; few rows are sorted at a time."""
     monkeypatch.setattr(parts, "PART_ROWS", 1)
     monkeypatch.setattr(external_sort, "UNIT_ROWS", 3)
     monkeypatch.setattr(external_sort, "PIECE_ROWS", 5)
@@ -39,7 +39,7 @@ def request(r: Recording, number: int, ts: int, seq: int, **fields: object) -> N
 
 
 def mixed() -> Recording:
-    """Seven TCP clients that take turns, ports used again, replies, and datagrams between arrivals of TCP."""
+    """Seven TCP clients that take turns, reused ports, replies, and datagrams between TCP arrivals."""
     r = Recording()
     for turn in range(12):
         for number in range(7):
@@ -56,7 +56,7 @@ def mixed() -> Recording:
             server = (SERVER[0], ANY[1])
             r.arrive(at, 0, 20, proto=17, local=server, remote=peer)
             if turn == 4:
-                r.arrive(at + 1, 10_000, 5, remote=client(2))  # of TCP: it ends the handling of the datagram
+                r.arrive(at + 1, 10_000, 5, remote=client(2))  # TCP: it ends the handling of the datagram
             r.hand_off(at + 2, 0, proto=17, local=ANY, remote=NOBODY, sk=0x53)
             r.read(at + 9, 0, 20, proto=17, local=ANY, remote=NOBODY, sk=0x53)
             at += 50
@@ -84,7 +84,7 @@ def test_connections_are_numbered_by_their_first_event_whatever_their_part(small
     for number in (4, 2, 7, 2, 4, 1):
         request(r, number, 1000 * len(r.rows) + 1, 100 * len(r.rows))
     rows, _ = r.build()
-    # The first event of client 4 is X: its own connection comes before that of the server.
+    # The first event of client 4 is X, so the client's connection comes before the server's.
     by_client = {m["raddr"]: m["conn_id"] for m in rows}
     assert [by_client[client(n)[0]] for n in (4, 2, 7, 1)] == [1, 3, 5, 7]
 
@@ -92,7 +92,7 @@ def test_connections_are_numbered_by_their_first_event_whatever_their_part(small
 def test_losses_of_all_parts_add_up_to_one_entry(small: None, tmp_path: Path) -> None:
     r = Recording()
     for number in (1, 2, 3):
-        # The reads of bytes 10 to 20 and, of client 3, also of 30 to 40 are missing.
+        # The reads of bytes 10 to 20 are missing, and for client 3 also those of 30 to 40.
         for turn in (0, 2, 4) if number == 3 else (0, 2):
             request(r, number, 100 * number + 1000 * turn, 10 * turn)
     _, table = lifetimes.build(IntervalTable(r.table()), tmp_path)
@@ -116,7 +116,7 @@ def test_few_connections_are_in_memory_at_a_time(tmp_path: Path, monkeypatch: py
     with store.Writer(path, schema.TABLES["events"].arrow()) as writer:
         writer.write(r.table())
     most = []
-    for part_rows in (400, 400, 1 << 18):  # the first time modules are loaded
+    for part_rows in (400, 400, 1 << 18):  # modules are loaded in the first pass
         monkeypatch.setattr(parts, "PART_ROWS", part_rows)
         tracemalloc.start()
         messages, _ = lifetimes.build(IntervalTable(path), tmp_path)
@@ -127,7 +127,7 @@ def test_few_connections_are_in_memory_at_a_time(tmp_path: Path, monkeypatch: py
 
 
 def test_names_may_grow_while_they_are_looked_at(tmp_path: Path) -> None:
-    """Whoever reads ahead appends to the list."""
+    """A reader that reads ahead appends to the list."""
 
     class Growing(list[str]):
         def __iter__(self) -> Iterator[str]:

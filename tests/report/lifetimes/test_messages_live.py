@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Messages of known live traffic: TCP and UDP, both families, both directions, exactly."""
+"""Messages of known live traffic: TCP and UDP, both families, both directions, exact results."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_every_request_and_reply_is_one_message_with_all_its_stamps(tmp_path):
         skip_or_fail("bpf", "tracefs is not mounted, or the kernel is older than 6.3")
     with ports.reserved() as (port,):  # the probes see the whole machine
         _, truth = record("nsight-record.bt", tmp_path / "events.tsv", port, port)
-    # nsecs is CLOCK_BOOTTIME, which is CLOCK_MONOTONIC plus a constant: durations are the same.
+    # nsecs is CLOCK_BOOTTIME, which is CLOCK_MONOTONIC plus a constant, so durations are equal.
     events, lost = message_events.load(tmp_path / "events.tsv", tmp_path, lambda ns: ns)
     assert [r for r in lost.to_pylist() if r["severity"] == "error"] == []
     messages, losses = lifetimes.build(IntervalTable(events.path), tmp_path)
     rows = pq.read_table(messages.path).to_pylist()
     for c in truth["connections"]:
         for direction in ("rx", "tx"):
-            # The server's side by its port; the client's by its own.
+            # The server's side is found by its port, the client's by the client's port.
             for own, peer in ((c["port"], c["client_port"]), (c["client_port"], c["port"])):
                 mine = [
                     r

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which timestamp may say when a packet reached the NIC."""
+"""Which timestamp may be used as the time when a packet reached the NIC."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nsight_report.lifetimes import LifetimeOptions
 
 
 def phc(stamps: np.ndarray, ifindex: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A NIC clock 1000 ns ahead, read with an error of 4 ns, not readable on interface 9."""
+    """A NIC clock 1000 ns ahead, read with an error of 4 ns, and not readable on interface 9."""
     return stamps - 1000, np.where(ifindex == 9, -1, 4)
 
 

@@ -58,11 +58,11 @@ def test_retransmitted_copy_does_not_replace_the_first_arrival() -> None:
     r = Recording().arrive(100, 0, 50).hand_off(101, 50).arrive(300, 0, 50).read(400, 0, 50)
     (m,), _ = r.build()
     assert (m["arrival_ns"], m["retransmitted"], m["n_arrivals"], m["copy_lost"]) == (100, True, 2, False)
-    assert m["arrival_last_ns"] == 100  # the copy of 300 was not what was handed off
+    assert m["arrival_last_ns"] == 100  # the copy of 300 was not the one handed off
 
 
 def test_a_copy_that_was_dropped_behind_its_arrival_is_not_the_last_arrival() -> None:
-    # The packet of 100 was dropped by a filter; the one of 300 was handed off.
+    # A filter dropped the packet of 100; the one of 300 was handed off.
     r = Recording().arrive(100, 0, 50).arrive(300, 0, 50).hand_off(301, 50).read(400, 0, 50)
     (m,), _ = r.build()
     assert (m["arrival_ns"], m["arrival_last_ns"], m["retransmitted"], m["copy_lost"]) == (
@@ -86,7 +86,7 @@ def test_no_copy_was_lost_of_what_was_in_the_socket_when_it_came_again() -> None
 
 
 def test_no_copy_was_lost_of_what_came_twice_ahead_of_a_hole() -> None:
-    """50-100 overtakes 0-50 and is sent again; both are in the socket once 0-50 has come."""
+    """50-100 overtakes 0-50 and is sent again; both are in the socket as soon as 0-50 has arrived."""
     r = Recording().arrive(10, -5, 5).hand_off(11, 0).read(12, -5, 5)
     r.arrive(100, 50, 50).arrive(150, 50, 50).arrive(200, 0, 50).hand_off(201, 100)
     (_, ahead, hole), _ = r.read(300, 0, 50).read(310, 50, 50).build()
@@ -95,7 +95,7 @@ def test_no_copy_was_lost_of_what_came_twice_ahead_of_a_hole() -> None:
 
 
 def test_a_copy_ahead_of_a_hole_that_is_not_there_when_it_is_filled_was_lost() -> None:
-    """0-50 fills the hole, and nothing but that is in the socket: 50-100 has to come again."""
+    """0-50 fills the hole, and only 0-50 is in the socket: 50-100 has to be sent again."""
     r = Recording().arrive(10, -5, 5).hand_off(11, 0).read(12, -5, 5)
     r.arrive(100, 50, 50).arrive(200, 0, 50).hand_off(201, 50).arrive(300, 50, 50).hand_off(301, 100)
     (_, ahead, hole), _ = r.read(400, 0, 50).read(410, 50, 50).build()
@@ -103,7 +103,7 @@ def test_a_copy_ahead_of_a_hole_that_is_not_there_when_it_is_filled_was_lost() -
 
 
 def test_copies_were_lost_of_packets_that_were_dropped_and_come_again_together() -> None:
-    """Both arrive before either is handed off, as of one batch of the driver."""
+    """Both arrive before either is handed off, as in one batch of the driver."""
     r = Recording().arrive(10, -5, 5).hand_off(11, 0).read(12, -5, 5).arrive(100, 0, 50).arrive(101, 50, 50)
     r.arrive(300, 0, 50).arrive(301, 50, 50).hand_off(302, 100)
     (_, *both), _ = r.read(400, 0, 50).read(410, 50, 50).build()
@@ -111,7 +111,7 @@ def test_copies_were_lost_of_packets_that_were_dropped_and_come_again_together()
 
 
 def test_partial_retransmission_marks_only_the_messages_it_repeats() -> None:
-    # bytes 0-50 and 50-100 arrive, then 40-50 once more
+    # bytes 0-50 and 50-100 arrive, then 40-50 again
     r = Recording().arrive(100, 0, 50).hand_off(101, 50).arrive(110, 50, 50).hand_off(111, 100)
     r.arrive(120, 40, 10).read(130, 0, 50).read(140, 50, 50)
     (a, b), _ = r.build()
@@ -178,7 +178,7 @@ def test_end_of_stream_failed_and_peeking_reads_are_counted_and_no_messages() ->
 
 
 def test_same_addresses_with_a_new_socket_are_another_connection() -> None:
-    # The first connection leaves 20 bytes unread; the second starts at nearly the same number.
+    # The first connection leaves 20 bytes unread; the second starts at nearly the same sequence number.
     r = (
         Recording()
         .arrive(90, 999, 0, flags=SYN)
@@ -269,7 +269,7 @@ def test_sequence_numbers_wrap_in_the_middle_of_a_message() -> None:
 
 
 def test_more_than_4_gib_on_a_connection_do_not_fold_onto_each_other() -> None:
-    # six reads, 1 GiB apart: the fifth has the number of the first again
+    # six reads, 1 GiB apart: the fifth has the sequence number of the first again
     r = Recording()
     for i in range(6):
         seq = i << 30

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Sent TCP messages: send call, hand to the driver, completion."""
+"""Sent TCP messages: send call, hand-over to the driver, completion."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_send_without_the_time_of_its_call_begins_no_later_than_the_driver() -> 
 
 
 def test_driver_before_the_call_is_counted_and_taken_out() -> None:
-    # The X of an older connection's bytes with the same numbers
+    # The X belongs to an older connection's bytes with the same numbers
     (m,), losses = Recording().drive(60, 0, 10).send(100, 0, 10, call_ns=70).build()
     assert m["driver_ns"] is None and losses == {"negative interval: driver before the send call": 1}
 
@@ -69,13 +69,13 @@ def test_driver_before_the_call_is_counted_and_taken_out() -> None:
 def test_completion_comes_from_the_packet_with_the_last_byte() -> None:
     r = Recording().send(100, 0, 2000).drive(90, 0, 1000).drive(91, 1000, 1000)
     r.event("T", 300, seq=0, len=1000).event("T", 400, seq=1000, len=1000)
-    r.event("T", 900, seq=1000, len=1000, flags=2)  # the peer's acknowledgement is no completion
+    r.event("T", 900, seq=1000, len=1000, flags=2)  # the peer's acknowledgement is not a completion
     (m,), _ = r.build()
     assert (m["completion_ns"], m["last_ns"], m["timestamps"]) == (400, 400, "sdc")
 
 
 def test_acknowledgement_is_that_of_the_last_byte_and_in_no_lifetime() -> None:
-    """Two sends in one segment, which is acknowledged as a whole; the third is sent again, and the first acknowledgement counts."""
+    """Two sends in one segment, which is acknowledged as a whole; the third is sent again, and its first acknowledgement counts."""
     r = Recording().send(100, 0, 10).send(110, 10, 10).drive(120, 0, 20).send(200, 20, 10).drive(210, 20, 10)
     r.event("T", 300, seq=0, len=20, flags=2)
     r.event("T", 500, seq=20, len=10, flags=2).event("T", 600, seq=20, len=10, flags=2)

@@ -13,7 +13,7 @@ EAGAIN = -11
 
 
 class Server(Recording):
-    """A server with an unconnected socket bound to the any-address."""
+    """A server with an unconnected socket that is bound to the any-address."""
 
     def __init__(self) -> None:
         super().__init__(proto=17)
@@ -56,7 +56,7 @@ def test_dropped_datagram_is_counted_and_shifts_nothing() -> None:
 
 
 def test_hand_off_is_not_joined_to_an_arrival_with_another_packet_between() -> None:
-    # The H of 120 follows a TCP packet: its own A was lost; the A of 100 was dropped.
+    # The H of 120 follows a TCP packet: its A was lost; the A of 100 was dropped.
     r = Server().arrive(100, 0, 10).event("A", 110, proto=6, seq=1, len=5)
     r.hand_off(120, 0, local=ANY, remote=NOBODY).take(130, 10)
     (m,), losses = r.build()
@@ -65,7 +65,7 @@ def test_hand_off_is_not_joined_to_an_arrival_with_another_packet_between() -> N
 
 
 def test_datagrams_older_than_the_capture_do_not_shift_the_rest() -> None:
-    # Two datagrams wait at the begin: three reads, one hand-off, then the queue is empty.
+    # Two datagrams wait at the start: three reads, one hand-off, then the queue is empty.
     r = Server().datagram(100, 10).take(110, 10).take(120, 10).take(130, 10).take(140, EAGAIN)
     r.datagram(200, 10).take(210, 10)
     (*_, c, d), losses = r.build()
@@ -87,7 +87,7 @@ def test_lost_read_event_shifts_nothing_beyond_the_next_empty_queue() -> None:
 
 
 def test_datagram_handed_off_while_the_failing_read_returns_stays_in_the_queue() -> None:
-    # The queue was found empty between 195 (entry) and 205 (return); the datagram of 201 came after.
+    # The queue was found empty between 195 (entry) and 205 (return); the datagram of 201 came later.
     r = Server().take(205, EAGAIN, call_ns=195).datagram(200, 10).take(220, 10)
     (m,), losses = r.build()
     assert (m["arrival_ns"], losses) == (200, {})
@@ -107,7 +107,7 @@ def test_sender_on_the_same_host_stands_for_the_nic() -> None:
 
 
 def test_datagram_lost_between_the_drivers_leaves_only_unambiguous_senders() -> None:
-    # The first X is lost on the way. 190 directly precedes its arrival; of 290 and 291 nothing says
+    # The first X is lost on the way. 190 directly precedes its arrival; for 290 and 291 it is unknown
     # which arrived at 300.
     r = Server().peer_sends(90, 0, 10).peer_sends(91, 0, 10).datagram(100, 10).take(110, 10)
     r.peer_sends(190, 0, 10).datagram(200, 10).take(210, 10)

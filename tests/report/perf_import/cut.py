@@ -3,9 +3,9 @@
 
     python tests/report/perf_import/cut.py PERF_DATA CLOCK_TSV SECONDS_BEFORE SECONDS_AFTER OUTDIR
 
-keeps what lies around the moment at which the clock was set: OUTDIR/guest.data.xz and the paired and PHC readings
-of the same time, OUTDIR/guest.tsv.xz. Dropped are mappings, what perf says of the host but kernel and architecture, and
-everything of the tracing data behind the formats.
+keeps the time around the moment at which the clock was set: OUTDIR/guest.data.xz and the paired and PHC readings
+of the same time, OUTDIR/guest.tsv.xz. It drops mappings, perf's host data except kernel and architecture, and
+everything after the formats in the tracing data.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TRACING_DATA, OSRELEASE, ARCH = 1, 4, 6
 
 
 def until_formats(data: bytes) -> bytes:
-    """Tracing data with the formats of events, and nothing behind them."""
+    """Tracing data with the event formats, and nothing after them."""
     at = data.index(b"\0", 10) + 1 + 6
     for _ in range(2):
         at = data.index(b"\0", at) + 1
@@ -49,7 +49,7 @@ def until_formats(data: bytes) -> bytes:
 
 
 def sample_time(record: bytes, kind: int, sample_type: int) -> int:
-    """When a record happened; 0: before the recording."""
+    """The time of a record; 0: before the recording."""
     if kind == SAMPLE:
         at = 8 + 8 * sum(bool(sample_type & bit) for bit in (IDENTIFIER, IP, TID))
     else:
@@ -58,7 +58,7 @@ def sample_time(record: bytes, kind: int, sample_type: int) -> int:
 
 
 def main(source: Path, clock: Path, before: float, after: float, out: Path) -> None:
-    """Write the piece."""
+    """Write the cut piece."""
     data = source.read_bytes()
     _size, attr_size, attrs_at, attrs_len, data_at, data_len = struct.unpack_from("<6Q", data, 8)
     sample_type = struct.unpack_from("<Q", data, attrs_at + 24)[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""perf.data as perf record leaves it on a kernel with kernel-patches/: made by hand, its formats inside."""
+"""perf.data as perf record leaves it on a kernel with kernel-patches/: made by hand, with its formats inside."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def record(kind: int, body: bytes, misc: int = 0) -> bytes:
 
 
 def time_conv(mult: int, shift: int, zero: int, clock: bytes = b"") -> bytes:
-    """PERF_RECORD_TIME_CONV; ``clock``: what kernel-patches/perf appends."""
+    """PERF_RECORD_TIME_CONV; ``clock``: the part that kernel-patches/perf appends."""
     return record(TIME_CONV, struct.pack("<QQQQQ8x", shift, mult, zero, 0, 0) + clock)
 
 
@@ -102,7 +102,7 @@ def clock(
 
 @dataclass
 class Recording:
-    """A perf.data in the making; ``clockid`` None: perf's own clock."""
+    """A perf.data that is being built; ``clockid`` None: perf's default clock."""
 
     clockid: int | None = None
     names: tuple[str, ...] = tuple(EVENTS)
@@ -126,7 +126,7 @@ class Recording:
         self.records.append(record(SAMPLE, head + bytes(raw)))
 
     def lost(self, ts: int, n: int, cpu: int = 0) -> None:
-        """Add what the kernel says of events that did not fit."""
+        """Add the kernel's record of events that did not fit."""
         self.records.append(record(LOST, struct.pack("<QQiiQIIQ", 100, n, 0, 0, ts, cpu, 0, 100)))
 
     def content(self) -> bytes:
@@ -190,10 +190,10 @@ class Recording:
 
 
 def mapped(address: str) -> bytes:
-    """An IPv4 address as saddr_v6 has it."""
+    """An IPv4 address in the form of saddr_v6."""
     return bytes(10) + b"\xff\xff" + bytes(int(part) for part in address.split("."))
 
 
 def join(records: Iterable[bytes]) -> bytes:
-    """Records one after the other."""
+    """Consecutive records."""
     return b"".join(records)

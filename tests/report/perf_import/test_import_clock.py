@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Clocks of a recording without BPF: from the tracepoint, from a patched perf, or from nothing but perf's -k."""
+"""Clocks of a recording without BPF: from the tracepoint, from a patched perf, or only from perf's -k."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read(
 
 
 def offsets(known: clocks.ClockMap, times: list[int], domain: str) -> list[int]:
-    """What perf's times are in ``domain``, less themselves."""
+    """Perf's times converted to ``domain``, minus the times themselves."""
     converted, _error = known.convert(np.array(times), "perf", domain)
     return (converted - np.array(times)).tolist()
 
@@ -83,7 +83,7 @@ def test_step_is_where_the_update_is_and_what_lies_before_it_keeps_its_time(tmp_
 
 
 def test_between_reading_and_publishing_the_bound_covers_both_lines(tmp_path: Path) -> None:
-    """The kernel had read the counter 500 ns before it told; readers still used the line before."""
+    """The kernel read the counter 500 ns before it published the update; until then readers used the previous line."""
     made = machine()
     update(made, BEGIN + 10 * MS, late=500, ahead=40)
     known, _, _ = read(made, tmp_path)
@@ -105,7 +105,7 @@ def test_lost_events_widen_the_bound_around_them(tmp_path: Path) -> None:
     known, _, lost = read(made, tmp_path)
     at = np.array([BEGIN + 18 * MS, BEGIN + 38 * MS])
     _, error = known.convert(at, "perf", "monotonic")
-    # 10 ms at the 1000 ppm that the clock can have been bent meanwhile
+    # 10 ms at the 1000 ppm by which the clock can have been adjusted meanwhile
     assert 10_000 <= error[0] <= 20_002 and error[1] == 0
     assert lost["perf lost events between clock updates"] == 2
 
@@ -125,7 +125,7 @@ def test_impossible_update_is_counted_and_widens_the_bound_around_it(tmp_path: P
         update(made, BEGIN + ms * MS, **({"shift": 40} if ms == 20 else {}))
     known, _, lost = read(made, tmp_path)
     _, error = known.convert(np.array([BEGIN + ms * MS for ms in (5, 25, 35)]), "perf", "monotonic")
-    # 20 ms between the two good ones, at the 1000 ppm that the clock can have been bent meanwhile
+    # 20 ms between the two good updates, at the 1000 ppm by which the clock can have been adjusted meanwhile
     assert error[0] == 0 and 20_000 <= error[1] <= 20_002 and error[2] == 0
     assert lost["clock update impossible"] == 1
 
@@ -160,7 +160,7 @@ def test_time_in_another_clocksource_is_not_converted_with_it(tmp_path: Path) ->
 
 
 def test_file_in_monotonic_serves_with_any_clocksource(tmp_path: Path) -> None:
-    """kvm-clock: its counter is ns since another moment, and perf has no TSC to offer."""
+    """kvm-clock: its counter is ns since another moment, and perf cannot offer a TSC."""
     made = machine(clockid=1)
     made.records.clear()
     for ms in (0, 10):
@@ -183,7 +183,7 @@ def test_file_in_monotonic_without_updates_serves_and_says_what_it_cannot(tmp_pa
 
 
 def conv_with_clock(at: int, ahead: int = 0, **more: Any) -> bytes:
-    """A patched perf's record of an update at perf's time ``at``."""
+    """A patched perf's record of an update at perf time ``at``."""
     fields = {
         "mono": at + MONO + ahead,
         "real": at + MONO + REAL + ahead,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nsight-report import: what it prints and refuses, damaged files, and a recording of a real kernel."""
+"""nsight-report import: what it prints and rejects, damaged files, and a recording of a real kernel."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_losses_of_an_untrusted_manifest_are_taken_only_if_they_are_such(tmp_pat
 
 
 def test_damaged_recordings_end_in_an_error_with_a_fix_or_in_a_capture(tmp_path: Path) -> None:
-    """Under the sanitizers; what they let pass must not break what reads it either."""
+    """With the sanitizers; a recording that they accept must not break its readers either."""
     checked = NATIVE / "build/asan/nsight-perfdata"
     subprocess.run(["make", "-s", "-C", str(NATIVE), "build/asan/nsight-perfdata"], check=True)
     whole = small(tmp_path / "whole.data").read_bytes()
@@ -188,7 +188,7 @@ def test_damaged_recordings_end_in_an_error_with_a_fix_or_in_a_capture(tmp_path:
             assert str(error)
 
 
-# A kernel 7.2 with the series in a virtual machine: half a second around the moment when its clock was set forward by
+# A kernel 7.2 with the series in a virtual machine: half a second around the moment at which its clock was set forward by
 # 5 s. memcached on core 1, its client on core 0, hardware timestamps by a test driver whose clock is ahead and skewed.
 @pytest.fixture(scope="module")
 def guest(tmp_path_factory: pytest.TempPathFactory) -> nsight_report.Capture:
@@ -210,7 +210,7 @@ def test_real_recording_has_all_stamps_of_every_message_in_order(guest: nsight_r
     for before, after in zip(times.columns, times.columns[1:], strict=False):
         gap = (times[after] - times[before]).dropna()
         assert (gap >= 0).all() and (gap < 50 * MS).all(), (before, after)
-    # The test driver timestamps 4 to 6 us before it hands over, of which the softirq has to run yet.
+    # The test driver timestamps 4 to 6 us before the hand-over; after that the softirq still has to run.
     assert int((times["arrival_ns"] - times["nic_ns"]).min()) > 4000 - 1000
     assert int(messages["nic_error_ns"].max()) < 1000
 
@@ -228,12 +228,12 @@ def test_real_step_is_at_its_update_and_readings_agree_with_the_map(guest: nsigh
     real = clock_map[(clock_map["domain"] == "realtime") & (clock_map["source"] == "timekeeper")]
     mono = clock_map[(clock_map["domain"] == "monotonic") & (clock_map["source"] == "timekeeper")]
     assert int(mono["error_ns"].max()) < 200
-    # Between two updates realtime - monotonic changes once, by the 5 s and what it took to set it.
+    # Between two updates realtime - monotonic changes once, by the 5 s and the time needed to set it.
     joined = real.merge(mono, on="tsc_start", suffixes=("_r", "_m"))
     between = np.unique((joined["anchor_ns_r"] - joined["anchor_ns_m"]).to_numpy())
     steps = np.diff(between)[np.diff(between) > 1000]
     assert len(steps) == 1 and 4_000_000_000 < steps[0] < 5_100_000_000
-    # nsight-clock's own readings are held against the map: none contradicts it
+    # nsight-clock's readings are compared with the map: none contradicts it
     assert "clock map contradicted" not in set(guest.losses["cause"].astype(str))
 
 

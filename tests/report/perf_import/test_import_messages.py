@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Message events of the tracepoints of a socket's receive queue: hand-offs, reads, arrivals, who and where."""
+"""Message events from the tracepoints of a socket's receive queue: hand-offs, reads, arrivals, their cores and threads."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from world import (
 )
 
 ROOT = Path(__file__).resolve().parents[3]
-T = BEGIN + 100 * US  # perf's time of what happens first
+T = BEGIN + 100 * US  # perf time of the first event
 
 
 class Imported:
-    """Tables and losses of a capture up to its messages: one message is too few to be compared."""
+    """Tables and losses of a capture up to its messages: a comparison needs more than one message."""
 
     def __init__(self, made: Recording, tmp_path: Path, **options: Any) -> None:
         switch(made, BEGIN + US, 1, (0, b"swapper/1"), (WORKER, b"mc-worker"))
@@ -49,7 +49,7 @@ class Imported:
 
 
 def imported(made: Recording, tmp_path: Path, **options: Any) -> Imported:
-    """The capture of a recording, which gets what every recording has."""
+    """The capture imported from a recording, with the events that every recording has."""
     return Imported(made, tmp_path, **options)
 
 
@@ -62,7 +62,7 @@ def test_one_request_has_its_stamps_cores_thread_and_descriptor(tmp_path: Path) 
     made = machine()
     request(made, T, pos=1000, length=30, read_at=T + 40 * US)
     message = only(imported(made, tmp_path).messages)
-    # perf's time is 5000 s behind CLOCK_MONOTONIC: arrival +5, hand-off +8, call +38, read +40 us.
+    # Perf time is 5000 s behind CLOCK_MONOTONIC: arrival +5, hand-off +8, call +38, read +40 us.
     stamps = ("arrival_ns", "arrival_last_ns", "handoff_ns", "call_ns", "app_ns")
     assert [message[s] - MONO - T for s in stamps] == [5 * US, 5 * US, 8 * US, 38 * US, 40 * US]
     assert (message["recv_cpu"], message["handoff_cpu"], message["app_cpu"]) == (0, 0, 1)
@@ -106,7 +106,7 @@ def test_two_reads_of_two_calls_stay_two_messages(tmp_path: Path) -> None:
 
 
 def test_reads_after_the_call_has_returned_are_not_joined_to_it(tmp_path: Path) -> None:
-    """Such as those of an io_uring worker: no system call of the thread took them."""
+    """For example those of an io_uring worker: no system call of the thread made them."""
     made = machine()
     made.sample("raw_syscalls:sys_enter", T, tid=WORKER)
     made.sample("raw_syscalls:sys_exit", T + US, tid=WORKER)
@@ -128,7 +128,7 @@ def test_without_system_calls_each_packet_is_a_message_and_that_is_said(tmp_path
 
 
 def test_connections_of_unknown_addresses_and_equal_ports_are_kept_apart(tmp_path: Path) -> None:
-    """Two clients of different hosts with the same port, in turns: by ports alone they would be one stream."""
+    """Two clients of different hosts with the same port take turns: by ports alone they would be one stream."""
     made = machine()
     for number in range(6):
         at = T + number * 100 * US
@@ -156,7 +156,7 @@ def test_change_of_state_names_the_socket_whose_address_and_ports_it_has(tmp_pat
     made = machine()
     ends = {"saddr_v6": mapped("10.0.0.1"), "daddr_v6": mapped("192.168.3.4"), "sport": 11211}
     made.sample("sock:inet_sock_set_state", T - US, skaddr=0xABC0, dport=40000, **ends)
-    # another one that had the same memory later
+    # another socket that later had the same memory
     ends["daddr_v6"] = mapped("192.168.9.9")
     made.sample("sock:inet_sock_set_state", T + 90 * US, skaddr=0xABC0, dport=40001, **ends)
     socket(made, "sock_data_read", T, pos=0, length=9, tid=WORKER, skaddr=0xABC0)
@@ -196,7 +196,7 @@ def test_software_stamp_of_realtime_is_the_arrival_and_one_of_another_clock_is_n
 def test_an_address_that_is_used_again_gives_its_old_arrival_to_nobody(tmp_path: Path) -> None:
     made = machine()
     made.sample("net:netif_receive_skb", T, skbaddr=0xA00, len=60)
-    for number in range(2):  # the second's own arrival is missing
+    for number in range(2):  # the arrival of the second is missing
         socket(made, "sock_data_queued", T + (1 + number) * US, pos=10 * number, length=10, skb=0xA00)
         socket(made, "sock_data_read", T + (8 + number) * US, pos=10 * number, length=10, tid=WORKER)
     capture = imported(made, tmp_path)
@@ -217,7 +217,7 @@ def test_data_put_into_a_waiting_acknowledgement_has_not_its_arrival(tmp_path: P
 
 
 def phc_lines(first_ns: int, n: int, skew_ns: int) -> str:
-    """Readings each 10 ms of a NIC's clock that is 1000 s and ``skew_ns`` ahead of CLOCK_REALTIME, each in 200 ns."""
+    """Readings, every 10 ms, of a NIC clock that is 1000 s and ``skew_ns`` ahead of CLOCK_REALTIME; each takes 200 ns."""
     mono = first_ns - REAL
     tsc = 2 * (mono - MONO)
     lines = [
@@ -232,7 +232,7 @@ def phc_lines(first_ns: int, n: int, skew_ns: int) -> str:
 
 @pytest.mark.parametrize("arrives", [True, False])
 def test_hardware_stamp_is_converted_with_readings_of_the_nic_s_clock(tmp_path: Path, arrives: bool) -> None:
-    """Also where nothing but the hand-off carries it; the receive core is then that of the hand-off."""
+    """Also if only the hand-off carries the timestamp; the receive core is then the core of the hand-off."""
     made = machine()
     nic = T - 7 * US
     if arrives:
@@ -264,7 +264,7 @@ UDP = {"protocol": 17, "pos": 0, "dport": 0}
 def test_datagrams_are_paired_by_their_skb_although_they_come_in_a_batch_and_a_read_is_lost(
     tmp_path: Path,
 ) -> None:
-    """Three arrive, then three are handed off; the first one's read was lost: by order each would get the wrong one."""
+    """Three arrive, then three are handed off, and the first one's read was lost: matched by order, each would get the wrong one."""
     made = machine()
     for number in range(3):
         made.sample("net:netif_receive_skb", T + number * US, skbaddr=0xA00 + number, len=58)
@@ -286,7 +286,7 @@ def test_datagrams_are_paired_by_their_skb_although_they_come_in_a_batch_and_a_r
 def test_datagram_whose_hand_off_is_lost_takes_nobody_else_s(tmp_path: Path) -> None:
     made = machine()
     socket(made, "sock_data_queued", T, length=30, skb=0xA00, **UDP)
-    for number in range(2):  # the second in the memory of the first
+    for number in range(2):  # the second uses the memory of the first
         socket(made, "sock_data_read", T + (10 + number) * US, length=30, skb=0xA00, tid=WORKER, **UDP)
     handoff = imported(made, tmp_path).messages.sort_values("app_ns")["handoff_ns"]
     assert handoff.isna().tolist() == [False, True]
@@ -295,13 +295,13 @@ def test_datagram_whose_hand_off_is_lost_takes_nobody_else_s(tmp_path: Path) -> 
 def test_names_of_threads_are_those_of_their_time(tmp_path: Path) -> None:
     made = machine()
     switch(made, T, 1, (WORKER, b"mc-worker"), (HOG, b"python3"))
-    switch(made, T + US, 1, (HOG, b"hog"), (WORKER, b"mc-worker"))  # it had called itself hog
+    switch(made, T + US, 1, (HOG, b"hog"), (WORKER, b"mc-worker"))  # it was called hog before
     socket(made, "sock_data_read", T + 2 * US, pos=0, length=10, tid=HOG)
     assert only(imported(made, tmp_path).messages)["comm"] == "hog"
 
 
 def test_fields_are_those_that_the_kernel_series_give_the_events() -> None:
-    """Read from the patches: a name that is misspelt here would be misspelt in a recording made by hand, too."""
+    """Read from the patches: a hand-made recording would repeat a name that is misspelt here."""
     source = (ROOT / "tools/nsight-report/native/tracepoint_fields.c").read_text()
     patches = {
         "timekeeping_update": ROOT / "kernel-patches/timekeeping",
@@ -317,7 +317,7 @@ def test_fields_are_those_that_the_kernel_series_give_the_events() -> None:
 
 
 def test_server_whose_core_a_hog_takes_is_told_so(tmp_path: Path) -> None:
-    """1,000 requests; each 100th waits for the 2 ms in which the hog has its core, so these are the slowest 1 %."""
+    """1,000 requests; every 100th waits for the 2 ms in which the hog has its core, so these are the slowest 1 %."""
     made = machine()
     busy_server(made)
     capture = nsight_report.open(import_perf_data(made.write(tmp_path / "perf.data")).capture)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Mode intel-pt: emulated Intel PT whose messages and clocks are told by tracepoints in the same file, against BPF's."""
+"""Mode intel-pt: emulated Intel PT with message events and clocks from tracepoints in the same file, compared with BPF's."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ def test_import_of_intel_pt_finds_what_the_recording_with_bpf_does(tmp_path: Pat
         dict(zip(c["cause"].astype(str), c["total_deviation_ns"], strict=True))
         for c in (ours.causes, theirs.causes)
     ]
-    # Of the perf.data alone nobody knows that the bpftrace in it was recording, too.
+    # The perf.data alone does not show that the bpftrace in it was also recording.
     for mine_of, theirs_of in (("bpftrace (A)", "NSight's own cost (A)"), ("hog (A)", "hog (A)")):
         assert causes[0][mine_of] == pytest.approx(causes[1][theirs_of], rel=0.05)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A capture of Intel PT and BPF as perf alone would have recorded it: its message events and clock readings in perf.data."""
+"""A capture of Intel PT and BPF as perf alone would have recorded it: its message events and clock readings are in perf.data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = tuple(
 
 
 def _samples(capture: Path) -> Recording:
-    """Tracepoints that say what clock.tsv and events.tsv do."""
+    """Tracepoints with the contents of clock.tsv and events.tsv."""
     made = Recording(names=NAMES)
     readings = clock_readings.load(capture / "clock.tsv")
     known = clocks.ClockMap(clocks.build(readings)[0])

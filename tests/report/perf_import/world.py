@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A machine whose clocks are easy to reckon with, and a server on it.
+"""A machine whose clocks are easy to calculate with, and a server on it.
 
-TSC has 2 GHz, perf's clock is half of it: perf = tsc / 2. CLOCK_MONOTONIC = perf + MONO and CLOCK_REALTIME =
+The TSC runs at 2 GHz, perf's clock at half of it: perf = tsc / 2. CLOCK_MONOTONIC = perf + MONO and CLOCK_REALTIME =
 CLOCK_MONOTONIC + REAL, from the first update of the clocks on.
 """
 
@@ -31,7 +31,7 @@ def machine(clockid: int | None = None, **choices: object) -> Recording:
 def update(
     made: Recording, at: int, *, late: int = 500, ahead: int = 0, mult: int = MULT, **values: int
 ) -> None:
-    """The kernel's clocks from perf's time ``at`` on; it had read the counter ``late`` ns before.
+    """The kernel's clocks from perf time ``at`` on; the kernel read the counter ``late`` ns earlier.
 
     ``ahead``: how far the clocks are ahead of the rule above at that reading.
     """
@@ -45,7 +45,7 @@ def update(
 
 
 def stamp(made: Recording, at: int) -> int:
-    """``at`` of perf's time in the clock of the file."""
+    """Perf time ``at`` in the clock of the file."""
     return at + MONO if made.clockid == 1 else at
 
 
@@ -74,7 +74,7 @@ def switch(
 def request(
     made: Recording, at: int, *, pos: int, length: int, read_at: int, cookie: int = 0x51, skb: int = 0xFF00
 ) -> None:
-    """Arrives 5 us after ``at`` on core 0, is handed off 3 us later, and read by the worker on core 1 at ``read_at``."""
+    """Arrives 5 us after ``at`` on core 0, is handed off 3 us later, and is read by the worker on core 1 at ``read_at``."""
     made.sample("net:netif_receive_skb", stamp(made, at + 5 * US), cpu=0, skbaddr=skb, len=length + 40)
     socket(made, "sock_data_queued", at + 8 * US, pos=pos, length=length, cookie=cookie, skb=skb)
     made.sample(
@@ -90,7 +90,7 @@ def request(
 
 
 def busy_server(made: Recording, n: int = 1000) -> None:
-    """A request each 100 us, read 20 us after it came; but each 100th waits 2 ms, while the hog has core 1."""
+    """A request every 100 us, read 20 us after it came; but every 100th waits 2 ms, while the hog has core 1."""
     worker, hog, idle = (WORKER, b"mc-worker"), (HOG, b"hog"), (0, b"swapper/1")
     switch(made, BEGIN + 10 * US, 1, idle, worker)
     at = BEGIN + 100 * US

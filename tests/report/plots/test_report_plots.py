@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is drawn is what the CSV says; same cause, same look; hostile names are only names."""
+"""The plots show what the CSV contains; same cause, same look; hostile names are only names."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def axes() -> mpl.axes.Axes:
 
 
 def of_data(ax: mpl.axes.Axes) -> list[PathCollection]:
-    """What is drawn of the rows, without the marks of a log axis."""
+    """The drawn rows, without the tick marks of a log axis."""
     return [c for c in ax.collections if isinstance(c, PathCollection) and c.get_gid() != SMALL_TICKS]
 
 
@@ -161,7 +161,7 @@ def test_tail_is_dotted_where_fewer_than_ten_messages_are(world: Capture) -> Non
     ax = axes()
     cdf.plot_tail(cdf.rows(world.messages), ax=ax)
     solid, dotted = ax.lines
-    # At least as slow: the solid line ends at 10 of 2000 (0.5 %), the dotted one at 1 (0.05 %).
+    # "At least as slow": the solid line ends at 10 of 2000 (0.5 %), the dotted one at 1 (0.05 %).
     assert min(solid.get_ydata()) == pytest.approx(0.5)
     assert min(dotted.get_ydata()) == pytest.approx(0.05)
     assert dotted.get_linestyle() == ":"
@@ -192,7 +192,7 @@ def test_causes_sort_by_what_they_add_or_by_how_many_messages_they_hit() -> None
     assert list(dict.fromkeys(causes.rows(found)["cause"])) == [
         "common (A)",
         "rare (A)",
-    ]  # the last is on top
+    ]  # the last one is on top
     assert list(dict.fromkeys(causes.rows(found, "messages")["cause"])) == ["rare (A)", "common (A)"]
 
 
@@ -240,7 +240,7 @@ def test_what_holds_for_every_tail_stands_last_and_once(world: Capture) -> None:
 
 
 def queuing_of(**deviations: list[int]) -> pd.DataFrame:
-    """Slow messages of each queue with these deviations, each with one more ahead than usual."""
+    """Slow messages of each queue with these deviations, each with one message more ahead than usual."""
     return pd.DataFrame(
         [
             {"role": "slow", "message_id": i, "queue": queue, "side": "R", "function": f"serve_{queue.lower()}",
@@ -261,7 +261,7 @@ def test_queues_are_slow_messages_with_more_ahead_than_usual() -> None:
     ]  # fmt: skip
     ax = axes()
     queuing.plot_depth(rows, ax=ax)
-    assert [t.get_text() for t in ax.texts] == ["1", "2"]  # messages of each
+    assert [t.get_text() for t in ax.texts] == ["1", "2"]  # messages of each queue
 
 
 def test_boxes_of_queues_are_of_all_messages_whatever_it_cost_them() -> None:
@@ -272,7 +272,7 @@ def test_boxes_of_queues_are_of_all_messages_whatever_it_cost_them() -> None:
     assert labels == ["Driver (R)\nserve_driver", "Protocol (R)\nserve_protocol", "Socket (R)\nserve_socket"]
     width = queuing._WIDTH / 2  # caps of whiskers are narrower
     medians = [line.get_ydata()[0] for line in ax.lines if np.ptp(line.get_xdata()) == pytest.approx(width)]
-    # What is not above 0 lies at the foot of the axis, half the least that is (40): medians are -5, -3.5, 250.
+    # Values not above 0 are at the foot of the axis, half the least positive value (40): medians are -5, -3.5, 250.
     assert medians == [20, 20, 250]
     tops = [patch.get_path().vertices[:, 1].max() for patch in ax.patches]
     assert tops == [47.5, 20, 425]  # upper quartiles of -5 -5 100, -7 0, and 40 100 400 500
@@ -321,7 +321,7 @@ def rows_of(world: Capture, number: int) -> pd.DataFrame:
 def drawn_with(
     world: Capture, number: int, calls: pd.DataFrame | None = None, anomalies: pd.DataFrame | None = None
 ) -> pd.DataFrame:
-    """The same with other calls, or other anomalies."""
+    """The same rows with other calls or other anomalies."""
     found = world.stored_messages.rows(np.array([number]))
     timelines = timeline.Timelines(world.messages, world.anomalies if anomalies is None else anomalies)
     calls = world.lifetime(number) if calls is None else calls
@@ -339,7 +339,7 @@ def test_timeline_has_the_stamps_the_calls_and_the_cause(world: Capture) -> None
     cause = rows[rows["what"] == "anomaly"].iloc[0]
     assert (cause["name"], cause["note"], cause["cpu"]) == ("hog (A)", "+995 us", 1)
     hog = rows[(rows["what"] == "call") & (rows["name"] == "hog")].iloc[0]
-    # From the hand-off on (5 us after the NIC): before it the application core was not the message's.
+    # From the hand-off on (5 us after the NIC): before that, the application core did not belong to the message.
     assert (hog["track"], hog["end_ns"] - hog["start_ns"]) == ("A", 995 * US)
     assert (hog["red"], hog["start_known"]) == ("red", "cut")
     others = rows[rows["what"] == "message"]
@@ -348,7 +348,7 @@ def test_timeline_has_the_stamps_the_calls_and_the_cause(world: Capture) -> None
 
 
 def test_the_cause_that_adds_most_keeps_its_label(world: Capture) -> None:
-    """Two intervals of 40 us of one cause are more than one of 50 of another, which lies between them."""
+    """Two intervals of 40 us of one cause are more than one of 50 of another cause, which lies between them."""
     message = world.messages.set_index("message_id", drop=False).loc[200]
     first = int(message["first_ns"])
     one = world.anomalies[world.anomalies["message_id"] == 200].head(1)
@@ -388,7 +388,7 @@ def test_an_interval_that_is_not_all_of_a_cause_says_so(world: Capture) -> None:
 def test_cause_without_a_core_is_drawn_in_the_track_of_its_side(
     world: Capture, cpu: int, side: str, track: int
 ) -> None:
-    """Time on the way has core -1; core 7 is one that the thread waited for. Tracks: core 0 is R, core 1 is A."""
+    """Time on the way has core -1; the thread waited for core 7. Tracks: core 0 is R, core 1 is A."""
     one = world.anomalies[world.anomalies["message_id"] == 200].head(1)
     world._frames["anomalies"] = one.assign(cpu=np.int32(cpu), side=side)
     rows = rows_of(world, 200)
@@ -450,7 +450,7 @@ def test_inferred_end_is_dashed(world: Capture) -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_timeline_of_few_boxes_is_drawn(world: Capture, n: int) -> None:
-    """Of two line styles in a tuple matplotlib makes one."""
+    """matplotlib turns a tuple of two line styles into one style."""
     rows = rows_of(world, 200)
     calls = rows[(rows["what"] == "call") & ~rows["kind"].isin(["idle", "gap"])]
     few = rows[(rows["what"] != "call") | rows.index.isin(calls.index[:n])]
@@ -466,16 +466,16 @@ def test_timeline_says_what_it_leaves_out(world: Capture, monkeypatch: pytest.Mo
     rows = rows_of(world, 200)
     ax = axes()
     timeline_axes.plot(rows, "x", ax=ax)
-    # Of core 0 the interrupt (4 us of 5) and the softirq in it (3.5) are left, of core 1 the hog (995 us of 1005):
-    # not its timer interrupt (10), the softirq in that, the thread (4), nor its read (2).
+    # Core 0 keeps the interrupt (4 us of 5) and the softirq in it (3.5), core 1 keeps the hog (995 us of 1005),
+    # but not its timer interrupt (10), the softirq in that, the thread (4), or its read (2).
     assert "4 calls too short" in ax.get_title(loc="left")
-    assert "7 other messages" in ax.get_title(loc="left")  # ten, of which three are drawn
+    assert "7 other messages" in ax.get_title(loc="left")  # ten, three of which are drawn
     shown = rows[(rows["what"] == "call") & (rows["kind"] != "idle")]
     assert list(shown["name"]) == ["virtio0-input", "NET_RX", "hog"]
 
 
 def test_a_short_interval_keeps_its_red_boxes_and_the_title_counts_the_others(world: Capture) -> None:
-    """On core 0 are 5 us of 1010: boxes of 100 ns there are below a point (0.12 %)."""
+    """Core 0 has 5 of 1010 us: boxes of 100 ns are smaller than a point there (0.12 %)."""
     rows = rows_of(world, 200)
     irq = rows[(rows["what"] == "call") & (rows["kind"] == "hardirq") & (rows["cpu"] == 0)].iloc[[0]]
     start = int(irq["start_ns"].iloc[0])
@@ -487,7 +487,7 @@ def test_a_short_interval_keeps_its_red_boxes_and_the_title_counts_the_others(wo
     frame = pd.concat([rows, *short], ignore_index=True)
     timeline_axes.plot(frame, "x", ax=ax)
     bases, _top = timeline_axes._layout(frame)
-    assert bases[0][1] == 4  # levels 0 to 3: that of the red one is the last
+    assert bases[0][1] == 4  # levels 0 to 3: the red box is on the last one
     calls = frame[(frame["what"] == "call") & (frame["kind"] != "idle")]
     boxes = next(c for c in ax.collections if isinstance(c, PolyCollection))
     assert len(boxes.get_paths()) == len(calls) - 2
@@ -555,7 +555,7 @@ def test_undecoded_time_is_blank_and_says_so(world: Capture) -> None:
     boxes = next(c for c in ax.collections if isinstance(c, PolyCollection))
     assert (
         max(path.get_extents().width for path in boxes.get_paths()) < 100
-    )  # us: nothing where the hog's 995 were
+    )  # us: nothing is drawn where the hog's 995 were
     assert timeline_axes.UNTRACED in [t.get_text() for t in ax.texts]
 
 
@@ -602,7 +602,7 @@ def test_each_figure_has_caption_csv_and_both_formats(world: Capture, tmp_path: 
 
 
 def test_names_are_drawn_as_they_are_not_as_mathematics(tmp_path: Path) -> None:
-    """``$\\frac$`` is an error to matplotlib's formula parser, and a legal thread name."""
+    """``$\\frac$`` is an error for matplotlib's formula parser, and a legal thread name."""
     hostile = write_capture(tmp_path / "h.nsight", World(n=300, app="$\\frac$", hog="$x^$<b>"))
     c = nsight_report.open(hostile)
     figures = draw(c, summarise(c))
@@ -641,7 +641,7 @@ def test_both_axes_of_every_figure_have_a_title(world: Capture, monkeypatch: pyt
 def test_legends_and_captions_of_long_names_stay_in_the_figure(
     world: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every kind of box in one timeline, and a caption of wide letters: what is cut is not read."""
+    """Every kind of box in one timeline, and a caption of wide letters: a reader cannot read what is cut off."""
     outside = []
 
     class Canvas(FigureCanvasAgg):

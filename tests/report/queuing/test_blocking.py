@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Head-of-line blocking by what the fastest messages do: the example of Documentation/diagnosis.md, and its edges."""
+"""Head-of-line blocking compared with the fastest messages: the example of Documentation/diagnosis.md, and its edge cases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ USUAL = 40
 
 
 class Server(Scene):
-    """A thread that reads for 200 ns (tcp_recvmsg), and then parses and sends: ``parse`` ns and ``send`` ns (tcp_sendmsg)."""
+    """A thread that reads for 200 ns (tcp_recvmsg), then parses for ``parse`` ns and sends for ``send`` ns (tcp_sendmsg)."""
 
     def one(self, t: int, parse: int, send: int, **over: object) -> int:
         """A message whose read call is entered at ``t``; returns when the thread is done with it."""
@@ -51,7 +51,7 @@ class Server(Scene):
 
 
 def example() -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-    """``USUAL`` messages alone (read 200, parse 500, send 300); then two that a third waits for, the second slow in sending.
+    """``USUAL`` messages that wait for nothing (read 200, parse 500, send 300); then two that a third waits for; the second sends slowly.
 
     Returns the rows of ``hol`` and of ``anomalies``.
     """
@@ -60,7 +60,7 @@ def example() -> tuple[list[dict[str, object]], list[dict[str, object]]]:
         t = 10_000 * n + 1000
         scene.wait(scene.one(t, 500, 300))
     t = 10_000 * USUAL + 1000
-    # All three are ready at t - 100; the thread is on the first two until t + 2400.
+    # All three are ready at t - 100; the thread works on the first two until t + 2400.
     done = scene.one(t, 500, 300)
     done = scene.one(done, 500, 700, nic=t - 800, handoff=t - 100)
     assert done == t + 2400
@@ -79,9 +79,9 @@ def test_blocking_is_broken_down_by_what_the_fastest_messages_do():
     waited = [r for r in anomalies if r["anomaly"] == "hol"]
     assert [(r["message_id"], r["observed_ns"], r["deviation_ns"]) for r in waited] == [(42, 2400, 2400)]
     rows = {r["category"]: r for r in hol}
-    # Ahead were two: 2 x 200 of reading and 300 + 700 of sending, both TCP; 2 x 500 of parsing.
+    # Two were ahead: 2 x 200 of reading and 300 + 700 of sending, both TCP; 2 x 500 of parsing.
     assert {c: r["observed_ns"] for c, r in rows.items()} == {"TCP": 1400, "Application processing": 1000}
-    # The fastest take 200 + 300, and 500: for two of them 1000 and 1000. Sending took 400 more.
+    # The fastest take 200 + 300, and 500: 1000 and 1000 for two of them. Sending took 400 more.
     assert {c: r["fastest_ns"] for c, r in rows.items()} == {"TCP": 1000, "Application processing": 1000}
     assert {c: r["beyond_ns"] for c, r in rows.items()} == {"TCP": 400, "Application processing": 0}
     assert {r["n_ahead"] for r in hol} == {2}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How many of a group begin or end up to a time, against the plain loop, and without more work for more groups."""
+"""How many intervals of a group begin or end up to a time: compared with the plain loop, and without more work for more groups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STAYS = st.lists(
 
 
 def served(gaps: list[tuple[int, int, int]]) -> Served:
-    """Intervals of each group one after the other."""
+    """Consecutive intervals of each group."""
     at: dict[int, int] = {}
     rows = []
     for group, gap, length in gaps:
@@ -61,7 +61,7 @@ def test_overtaken_equals_the_double_loop(stays: list[tuple[int, int, int, bool]
 
 
 def calls(work: Callable[[], object]) -> int:
-    """How many functions it calls."""
+    """The number of functions that it calls."""
     n = 0
 
     def count(_frame: FrameType, event: str, _argument: object) -> None:
@@ -77,7 +77,7 @@ def calls(work: Callable[[], object]) -> int:
 
 
 def test_each_connection_of_many_costs_no_further_pass() -> None:
-    """A server of short connections has one for each message."""
+    """A server of short connections has one group for each message."""
 
     def work(n: int) -> int:
         at = np.arange(n)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How many were ahead of a message at each queue, on tables small enough to count by hand."""
+"""How many messages were ahead of a message at each queue, on tables small enough to count by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KERNEL = "[kernel.kallsyms]"
 
 
 def call(i: int, symbol: str, cpu: int, start: int, end: int, **over: object) -> dict[str, object]:
-    """A call of the kernel, at the top of its core."""
+    """A kernel call at the top level of its core."""
     row = syscall(TID, start, end, symbol, cpu)
     return row | {"call_id": i, "kind": "function", "dso": KERNEL, "depth": 0} | over
 
@@ -70,7 +70,7 @@ def burst_calls() -> list[dict[str, object]]:
     rows = [
         call(i, "__netif_receive_skb_core.constprop.0", 0, 1000 + 100 * i, 1100 + 100 * i) for i in range(3)
     ]
-    # The system call goes on 10 ns behind what the timestamp of the read saw.
+    # The system call continues for 10 ns after the timestamp of the read.
     rows += [call(3 + i, "sock_recvmsg", 1, 1410 + 400 * i, 1490 + 400 * i) for i in range(3)]
     rows.append(syscall(TID, 2700, 2900, "epoll_wait") | {"call_id": 6})
     return rows
@@ -78,23 +78,23 @@ def burst_calls() -> list[dict[str, object]]:
 
 def test_packets_served_while_a_message_waits_are_ahead_of_it():
     found = depths(burst(), burst_calls(), ["baseline", "baseline", "slow"])
-    # The third came at 200 and arrived at 1220: two packets of 100 ns were taken from the ring before.
+    # The third came at 200 and arrived at 1220: before it, two packets of 100 ns were taken from the ring.
     assert [found["Driver", i]["depth"] for i in range(3)] == [0, 1, 2]
     last = found["Driver", 2]
     assert (last["function"], last["matched"], last["ahead_ns"]) == ("__netif_receive_skb_core", 1.0, 200)
-    # Of 0 and 100, and 0 and 1, the medians are 50 and, rounded to even, 0.
+    # The medians of 0 and 100, and of 0 and 1, are 50 and, rounded to even, 0.
     assert (last["baseline_ns"], last["deviation_ns"], last["baseline_depth"]) == (50, 150, 0)
 
 
 def test_messages_of_one_packet_are_not_ahead_of_each_other_before_the_socket() -> None:
-    """The first two came in one packet of one connection; the third, in its own, waits for that."""
+    """The first two came in one packet of one connection; the third, in a separate packet, waits for it."""
     scene = burst()
     scene.messages[1] |= {
         name: scene.messages[0][name] for name in ("arrival_ns", "arrival_last_ns", "handoff_ns", "conn_id")
     }
     found = depths(scene, [], ["slow", "slow", "baseline"])
     of = {key: (row["depth"], row["ahead_ns"]) for key, row in found.items()}
-    # From 1020 to 1080 the core has both.
+    # From 1020 to 1080 the core handles both.
     assert [of["Protocol", i] for i in range(2)] == [(0, 0), (0, 0)]
     assert [of["Driver", i] for i in range(3)] == [(0, 0), (0, 0), (2, 60)]
     assert of["Socket", 1][0] == 1
@@ -104,7 +104,7 @@ def test_messages_that_the_thread_reads_first_are_ahead_at_the_application():
     found = depths(burst(), burst_calls(), ["baseline", "baseline", "slow"])
     assert [found["App receive", i]["depth"] for i in range(3)] == [0, 1, 2]
     assert found["App receive", 2]["ahead_ns"] == 2 * 80
-    # Of other connections: at the thread, not at the socket. The thread was on them from 1400 to 2200.
+    # Of other connections: they are ahead at the thread, not at the socket. The thread worked on them from 1400 to 2200.
     assert [found["Thread", i]["depth"] for i in range(3)] == [0, 1, 2]
     assert [found["Socket", i]["depth"] for i in range(3)] == [0, 0, 0]
     assert found["Thread", 2]["ahead_ns"] == 800
@@ -122,7 +122,7 @@ def test_messages_of_the_same_connection_are_ahead_at_the_socket():
 
 def test_a_message_that_was_read_before_but_is_still_worked_on_is_ahead():
     scene = burst()
-    # The third comes when the second was read (at 1900) and the thread works on it, until 2200.
+    # The third comes when the second was already read (at 1900) and the thread works on it, until 2200.
     scene.messages[2] |= {"first_ns": 2000, "arrival_ns": 2020, "arrival_last_ns": 2020, "handoff_ns": 2080}
     found = depths(scene, burst_calls(), ["baseline", "baseline", "slow"])
     assert found["Thread", 2]["depth"] == 1
@@ -148,7 +148,7 @@ def test_a_function_that_is_not_called_once_for_each_message_stands_for_no_queue
         for i in range(3)
     ]
     found = depths(burst(), rows, ["baseline", "baseline", "slow"])
-    # One call for all three meets each of them once, but is ahead of none; those within it are part of it.
+    # One call for all three matches each of them once, but is ahead of none; the calls within it are part of it.
     assert [found["App receive", i]["depth"] for i in range(3)] == [0, 0, 0]
     twice = burst_calls() + [
         call(20 + i, "sock_recvmsg", 1, 1492 + 400 * i, 1498 + 400 * i) for i in range(3)
@@ -188,7 +188,7 @@ def test_packets_of_a_message_that_is_sent_are_not_ahead_of_it():
         message(0, 0, 0, 900, direction="tx", first_ns=100, call_ns=100, driver_ns=800, app_ns=900, n_arrivals=3,
                 handoff_ns=None, arrival_ns=None, arrival_last_ns=None, nic_ns=None)
     ]  # fmt: skip
-    # One of another at 150, its own three at 300, 500 and 780, the last of which the driver's timestamp is in.
+    # A packet of another message at 150, its own three at 300, 500 and 780; the driver's timestamp is in the last one.
     rows = [call(i, "dev_hard_start_xmit", 0, t, t + 50) for i, t in enumerate((150, 300, 500, 780))]
     found = depths(scene, rows, ["slow"])
     assert (found["Transmit", 0]["depth"], found["Transmit", 0]["function"]) == (1, "dev_hard_start_xmit")
@@ -207,10 +207,10 @@ def test_sent_messages_without_functions_are_in_no_queue_that_is_seen():
 def test_what_began_before_counts_in_part():
     a = np.array
     served = Served.build(a([1, 1, 2]), a([0, 10, 0]), a([8, 18, 100]))
-    # Entered at 5 and left at 20: the first has 3 ns left, the second all of its 8; of core 2 nothing.
+    # Entered at 5 and left at 20: the first has 3 ns left, the second all of its 8; nothing of core 2.
     depth, ns = ahead(served, a([1]), a([5]), a([20]), True)
     assert (depth.tolist(), ns.tolist()) == ([2], [11])
-    # What is to begin in the time: the second, of which 4 ns lie before 14.
+    # Only what begins in the time: the second, with 4 ns before 14.
     depth, ns = ahead(served, a([1]), a([5]), a([14]), False)
     assert (depth.tolist(), ns.tolist()) == ([1], [4])
     assert once(served, a([1, 1]), a([5, 9]), a([5, 9])) == 0.5

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Queues and blocking on synthetic streams, where it is known who waited behind whom."""
+"""Queues and blocking on synthetic streams, where it is known which message waited behind which."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_only_messages_behind_another_have_one_ahead_of_them(mode):
     behind = np.flatnonzero(made.cause == list(CAUSES).index("head-of-line blocking"))
     assert socket["depth"].to_dict() == {i: int(i in behind) for i in socket.index}
     assert len(set(behind) & set(socket.index)) >= 3
-    # What those that waited waited for is all of the time that the one ahead took, up to its end.
+    # The waiting messages waited for the whole time of the message ahead, up to its end.
     hol = queuing.break_down(Recording(*recorded), anomalies, options).to_pandas()
     waited = hol[hol["message_id"].isin(behind)].groupby("message_id")["observed_ns"].sum()
     assert (waited == socket.loc[waited.index, "ahead_ns"]).all()

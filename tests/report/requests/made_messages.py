@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Messages of connections by hand, as table ``messages`` has them, and the requests that are made of them."""
+"""Hand-made messages of connections, in the form of table ``messages``, and the requests that are made from them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sent(conn: int, call: int, driver: int | None, **over: object) -> Row:
 
 
 def as_messages(rows: list[Row]) -> pa.Table:
-    """In the table's order, and numbered so; ``name`` of a row is left out."""
+    """Rows in the table's order, numbered in that order; ``name`` of a row is left out."""
     rows = sorted(rows, key=lambda r: (r["first_ns"], r["last_ns"]))
     return table("messages", [{**row, "message_id": i} for i, row in enumerate(rows)])
 

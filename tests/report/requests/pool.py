@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A server whose one thread reads and whose workers reply, and four clients: ``pool.py PORT N``.
+"""A server with one thread that reads and workers that reply, and four clients: ``pool.py PORT N``.
 
-Prints its process number; begins when it reads a line, and ends when each client has N answers."""
+Prints its PID, begins when it reads a line, and ends when each client has N answers."""
 
 import os
 import queue

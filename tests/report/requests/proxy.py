@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A server that asks another one twice for each request, and the client of both: proxy.py PORT BACKEND_PORT REQUESTS.
+"""A server that sends two requests to another one for each request, and the client of both: proxy.py PORT BACKEND_PORT REQUESTS.
 
 Prints the server's PID and waits for a line before the first request.
 """
@@ -15,7 +15,7 @@ SIZE = 32
 
 
 def exactly(peer: socket.socket, n: int) -> bytes:
-    """``n`` bytes, or fewer at the end."""
+    """``n`` bytes, or fewer at the end of the stream."""
     data = b""
     while len(data) < n and (more := peer.recv(n - len(data))):
         data += more
@@ -33,7 +33,7 @@ def answers(port: int, reply: Callable[[bytes], bytes], ready: multiprocessing.s
 
 
 def proxy(port: int, backend: int, ready: multiprocessing.synchronize.Event) -> None:
-    """Answer with what a backend says, asked twice."""
+    """Answer with the backend's replies to two requests."""
     with socket.create_connection(("127.0.0.1", backend)) as other:
 
         def ask(request: bytes) -> bytes:
@@ -46,7 +46,7 @@ def proxy(port: int, backend: int, ready: multiprocessing.synchronize.Event) -> 
 
 
 def main(port: int, backend: int, n: int) -> None:
-    """Both servers in processes of their own, and ``n`` requests."""
+    """Both servers in separate processes, and ``n`` requests."""
     started = [multiprocessing.Event(), multiprocessing.Event()]
     last = multiprocessing.Process(target=answers, args=(backend, bytes, started[0]), daemon=True)
     last.start()

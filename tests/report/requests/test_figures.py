@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which phase the slow requests spend their time in: figures of few requests, by hand."""
+"""In which phase the slow requests spend their time: figures of few requests, checked by hand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def of(rows: list[Row], role: str = "server", port: int | None = None) -> Figure
 
 
 def hundreds() -> list[Row]:
-    """1980 of 1 + 2 + 3 + 4 us; 20, the slowest 1 %, wait 90 us more in service and 10 more for the driver."""
+    """1980 requests of 1 + 2 + 3 + 4 us; 20, the slowest 1 %, take 90 us more in service and 10 more to the driver."""
     rows = [request(i, 1000, 2000, 3000, 4000) for i in range(1980)]
     return rows + [request(i, 1000, 2000, 93_000, 14_000) for i in range(1980, 2000)]
 
@@ -42,10 +42,10 @@ def test_the_tail_is_the_phase_with_most_of_the_difference() -> None:
     assert (usual.name, usual.n, usual.latency_ns) == ("p25-75", 1000, 10_000)
     assert (slow.name, slow.n, slow.latency_ns) == ("p99-100", 20, 110_000)
     assert slow.phases_ns == {"receive": 1000, "queue": 2000, "service": 93_000, "transmit": 14_000}
-    # Of the 100 us that they take more, 90 are in service.
+    # They take 100 us more, 90 of these in service.
     assert found.tail == ("service", 0.9)
     assert found.percentiles == {50.0: 10_000, 90.0: 10_000, 99.0: 10_000}
-    # By latency, of equal ones those that came last.
+    # By latency; among equal ones, those that came last.
     assert [one.request_id for one in found.slowest] == [1999, 1998, 1997, 1996, 1995]
     assert (
         slowest_told(found)[0]
@@ -57,7 +57,7 @@ def test_the_tail_is_the_phase_with_most_of_the_difference() -> None:
 
 
 def test_means_add_up_whatever_they_are_rounded_from() -> None:
-    # Thirds: means of 1/3, 1/3, 1/3 and 0 of 30 requests, of which each phase has 10 ns in all.
+    # Thirds: means of 1/3, 1/3, 1/3 and 0 over 30 requests; three phases have 10 ns each in all.
     rows = [request(i, *(1 if i % 3 == p else 0 for p in range(3)), 0) for i in range(30)]
     found = of(rows)
     assert found is not None
@@ -67,7 +67,7 @@ def test_means_add_up_whatever_they_are_rounded_from() -> None:
 
 def test_requests_that_were_sent_meanwhile_are_those_of_their_parents() -> None:
     rows = hundreds()
-    # The slowest asked a database twice each, 40 us and 45 us long; from a port of their own.
+    # The slowest requests sent two requests each to a database, 40 us and 45 us long, from a separate port.
     sent = {"role": "client", "lport": 50_000}
     rows += [
         request(3000 + 2 * i + n, 0, 0, 40_000 + 5000 * n, 0, parent_request_id=1980 + i, **sent)

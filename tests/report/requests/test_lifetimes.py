@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Requests in the form of messages: their stamps, their sections, and who is theirs."""
+"""Requests in the form of messages: their timestamps, their sections, and which ones belong to the application."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nsight_report.tables.messages import Messages
 from nsight_report.timeline import SIDES, sections
 from nsight_report.timeline.sections import Place
 
-#: A request in at 0, handed off at 100, read at 300; the reply's send call at 1000 returns at 1200, its driver has it at 1500.
+#: A request in at 0, handed off at 100, read at 300; the reply's send call at 1000 returns at 1200; the driver has it at 1500.
 ONE = [received(0, 0, 100, 300), sent(0, 1000, 1500, tid=101)]
 
 
@@ -56,7 +56,7 @@ def test_sections_of_a_request_tile_it_from_arrival_to_driver(tmp_path: Path) ->
 
 
 def test_request_that_was_sent_begins_with_the_send_and_waits_for_its_peer(tmp_path: Path) -> None:
-    """One peer port and two own ones: a client. The reply comes at 2000."""
+    """One peer port and two local ones: a client. The reply comes at 2000."""
     rows = [
         row | {"rport": 5432, "lport": 40000 + row["conn_id"], "raddr": "10.0.0.9"}
         for conn in (0, 1)
@@ -74,7 +74,7 @@ def test_request_that_was_sent_begins_with_the_send_and_waits_for_its_peer(tmp_p
 
 
 def test_columns_are_of_the_request_or_of_what_it_received_last(tmp_path: Path) -> None:
-    """It came in two calls: the core that received the second counts, and the first byte is the first one's."""
+    """It came in two calls: the receive core is that of the second one; the first byte is that of the first one."""
     rows = [received(0, 0, 100, 300, recv_cpu=3), received(0, 400, 500, 600, recv_cpu=2), sent(0, 1000, 1500)]
     of = lifetimes(rows, tmp_path)
     frame = of.columns(["message_id", "first_ns", "latency_ns", "recv_cpu", "app_ns", "tid", "direction"])

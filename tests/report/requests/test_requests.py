@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Requests of hand-made messages: which reply is whose, and where the time went, to the nanosecond."""
+"""Requests made from hand-made messages: which reply belongs to which request, and where the time went, to the nanosecond."""
 
 from __future__ import annotations
 
@@ -116,12 +116,12 @@ def test_stamps_that_were_not_taken_move_the_border(tmp_path: Path) -> None:
 
 
 def backend(conn: int, call: int, driver: int, **over: object) -> Row:
-    """What the server sends to its database, from a port of its own."""
+    """A request that the server sends to its database, from a separate port."""
     return sent(conn, call, driver, lport=50_000 + conn, rport=5432, raddr="10.0.0.9") | over
 
 
 def result(conn: int, first: int, handoff: int, read: int, **over: object) -> Row:
-    """What comes back."""
+    """The reply of the database."""
     return received(conn, first, handoff, read, lport=50_000 + conn, rport=5432, raddr="10.0.0.9") | over
 
 
@@ -131,7 +131,7 @@ def test_a_request_that_was_sent_lies_in_the_one_that_its_thread_works_on(tmp_pa
         backend(7, 3000, 3200), result(7, 9000, 9100, 9500),
         backend(8, 9600, 9650), result(8, 10_000, 10_100, 10_200),
         sent(0, 11_000, 11_100),
-        # Not in anybody's hands any more, and by another thread.
+        # One after the service has ended, and one by another thread.
         backend(7, 12_000, 12_100), result(7, 13_000, 13_100, 13_200),
         backend(9, 5000, 5100, tid=101), result(9, 6000, 6100, 6200, tid=101),
     ]  # fmt: skip
@@ -161,7 +161,7 @@ def test_sent_while_two_requests_are_in_hand_has_no_parent(tmp_path: Path) -> No
 
 
 def test_who_asks_is_told_by_the_ports(tmp_path: Path) -> None:
-    # The server's port is above its client's, but has two peers.
+    # The server's port is above its client's, but it has two peers.
     rows = [
         row
         for conn in (0, 1)
@@ -172,7 +172,7 @@ def test_who_asks_is_told_by_the_ports(tmp_path: Path) -> None:
     ]
     made, losses = join(rows, tmp_path)
     assert ([r["role"] for r in made], losses) == (["server", "server"], {})
-    # Two resolvers, both at port 53: who sends first asks.
+    # Two resolvers, both at port 53: the side that sends first is the client.
     alike = {"lport": 53, "rport": 53, "proto": 17}
     made, losses = join([sent(0, 300, 400, **alike), received(0, 900, 950, 1000, **alike)], tmp_path)
     assert [(r["role"], r["join"]) for r in made] == [("client", "udp")]
@@ -180,7 +180,7 @@ def test_who_asks_is_told_by_the_ports(tmp_path: Path) -> None:
 
 
 def test_lone_connection_between_ports_that_clients_get_is_told_by_who_sends_first(tmp_path: Path) -> None:
-    """A gRPC server at 50051 whose one client has port 40000."""
+    """A gRPC server at port 50051 whose only client has port 40000."""
     high = {"lport": 50_051, "rport": 40_000}
     made, losses = join([received(0, 0, 100, 200, **high), sent(0, 300, 400, **high)], tmp_path)
     assert [r["role"] for r in made] == ["server"]
@@ -193,9 +193,9 @@ def test_datagrams_that_were_read_together_are_not_guessed(tmp_path: Path) -> No
 
     rows = [
         udp(received(0, 0, 10, 20)), udp(sent(0, 30, 40)),
-        # Two before any reply, and one reply: whose it is nobody can tell.
+        # Two requests before any reply, and one reply: it is unknown which request it answers.
         udp(received(0, 100, 110, 120)), udp(received(0, 101, 111, 130)), udp(sent(0, 140, 150)),
-        # So this may have got the other's reply.
+        # So this one may have got the other's reply.
         udp(received(0, 200, 210, 220)), udp(sent(0, 230, 240)),
     ]  # fmt: skip
     made, losses = join(rows, tmp_path)
@@ -229,12 +229,12 @@ def test_framed_requests_of_a_pipeline_are_joined_in_order(tmp_path: Path) -> No
 
 def test_behind_a_framed_request_without_reply_nothing_is_guessed(tmp_path: Path) -> None:
     rows = [framed("get", received(0, 0, 10, 20)), framed("END", sent(0, 30, 40))]
-    # A set with noreply: from here on every reply would be that to the request before.
+    # A set with noreply: from here on every reply would be assigned to the previous request.
     rows += [framed("set", received(0, 100, 110, 120))]
     for i in range(3):
         rows += [framed("get", received(0, 200 + 100 * i, 210 + 100 * i, 220 + 100 * i))]
         rows += [framed("END", sent(0, 230 + 100 * i, 240 + 100 * i))]
-    # Another connection is not concerned; its last two were read before any reply, and one has it.
+    # Another connection is not affected; its last two were read before any reply, and one has a reply.
     rows += [framed("get", received(1, 10 * i, 100, 200, byte_start=i)) for i in range(2)] + [
         framed("END", sent(1, 300, 310))
     ]
@@ -249,10 +249,10 @@ def test_what_is_answered_on_a_stream_is_the_reply_to_what_was_asked_on_it(tmp_p
         framed("200", sent(0, 300, 350), stream_id=5),
         framed("200", sent(0, 400, 450), stream_id=1),
         framed("200", sent(0, 500, 550), stream_id=3),
-        # The same numbers on another connection; one is answered before it is complete.
+        # The same stream numbers on another connection; one is answered before it is complete.
         framed("200", sent(1, 20, 90), stream_id=1),
         framed("POST", received(1, 30, 60, 100), stream_id=1),
-        # Nobody asked for that; that is not answered; and there two answers came.
+        # A reply without a request, a request without a reply, and a request with two replies.
         framed("200", sent(1, 200, 250), stream_id=2),
         framed("GET", received(1, 300, 310, 320), stream_id=7),
         framed("GET", received(1, 400, 410, 420), stream_id=9),
@@ -263,7 +263,7 @@ def test_what_is_answered_on_a_stream_is_the_reply_to_what_was_asked_on_it(tmp_p
         (0, 0, 400), (0, 10, 500), (0, 20, 300), (1, 30, 20),
     ]  # fmt: skip
     assert {(r["join"], r["certain"]) for r in made} == {("framing:http2", True)}
-    del losses["request_timestamps_out_of_order"]  # of the one that was answered early
+    del losses["request_timestamps_out_of_order"]  # from the one that was answered early
     assert losses == {"replies_without_request": 1, "requests_without_reply": 1, "requests_ambiguous": 1}
 
 
@@ -303,7 +303,7 @@ STAMP = st.integers(0, 1 << 60)
 
 @st.composite
 def messages(draw: st.DrawFn) -> list[Row]:
-    """Of a few connections, with stamps in any order and some missing."""
+    """Messages of a few connections, with timestamps in any order and some missing."""
     rows = []
     for _ in range(draw(st.integers(0, 12))):
         conn, a, b, c = draw(st.integers(0, 2)), draw(STAMP), draw(STAMP), draw(STAMP)
@@ -336,7 +336,7 @@ def test_phases_add_up_and_each_message_is_in_one_request(
             "requests_ambiguous",
         )
         joined = sum(r["n_messages"] + r["n_reply_messages"] for r in made)
-        # Replies to ambiguous datagrams are in no row either.
+        # Replies to ambiguous datagrams are not in any row either.
         ambiguous = losses.get("requests_ambiguous", 0)
         counted = joined + sum(losses.get(key, 0) for key in missing)
         assert counted == len(rows) if not ambiguous else counted <= len(rows)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Real servers under the load client: every request of its log is one of the table, and nothing else is."""
+"""Real servers with the load client: every request of its log is in the table, and nothing else is."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def require_testbed(server: str) -> None:
         ("memcached", "-n 1500 -c 5", "none"),
         ("redis", "-n 500 -c 3", "none"),
         ("memcached", "-n 300 -P memcached-udp --keys 10 --udp-timeout 60000", "none"),
-        # Up to eight in flight, which only the protocol tells apart.
+        # Up to eight in flight, which only the protocol can tell apart.
         ("memcached", "-n 1000 -c 2 --pipeline 8 -r 40000 --set", "memcached"),
     ],
 )
@@ -78,9 +78,9 @@ def test_every_request_of_the_client_is_joined_to_its_reply(
     assert len(every) == len(rows)  # the client's own side is not recorded
     assert (every["role"] == "server").all()
     assert (every["latency_ns"] == every.filter(like="dur_ns").sum(axis=1)).all()
-    # The client sends before the server receives, and has its reply when the driver had it; all are stamps of one clock.
+    # The client sends before the server receives, and has its reply after the driver had it; all timestamps are of one clock.
     assert (rows["there_ns"] >= 0).all() and (rows["back_ns"] >= 0).all()
-    if "udp" not in options:  # datagrams have a header of their own
+    if "udp" not in options:  # datagrams have an additional header
         assert (rows["received_bytes"] == rows["reply_bytes"]).all()
     # Sent messages of the same capture, whose send calls were not recorded.
     sent = nsight_report.open(capture, direction="tx", framing=framing)
@@ -96,7 +96,7 @@ def test_requests_that_a_server_sends_lie_in_the_one_it_answers(tmp_path: Path) 
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdin and server.stdout
             pid = server.stdout.readline().strip()
-            # It is told to begin once everything records; the command that does so waits for its end.
+            # It starts when everything records; the command that starts it waits for its end.
             go = f"echo > /proc/{server.pid}/fd/0; while kill -0 {pid} 2>/dev/null; do sleep 0.1; done"
             done = subprocess.run(
                 [RECORD, "-q", "-o", tmp_path / "tree.nsight", "--pid", pid, "--", "sh", "-c", go],
@@ -109,7 +109,7 @@ def test_requests_that_a_server_sends_lie_in_the_one_it_answers(tmp_path: Path) 
     top, sent = (made[made["role"] == role] for role in ("server", "client"))
     assert (len(top), len(sent)) == (n, 2 * n)
     assert (top["lport"] == port).all() and (sent["rport"] == backend).all()
-    # Two each, inside it, and no longer together than its service.
+    # Two each, inside it, and together not longer than its service.
     inside = sent.groupby("parent_request_id")["latency_ns"].agg(["size", "sum"]).reindex(top["request_id"])
     assert (inside["size"] == 2).all()
     assert (inside["sum"].to_numpy() <= top["service_dur_ns"].to_numpy()).all()
@@ -118,7 +118,7 @@ def test_requests_that_a_server_sends_lie_in_the_one_it_answers(tmp_path: Path) 
 def test_requests_of_a_pool_pass_from_the_reader_to_a_worker(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Four clients and two workers that sleep 2 ms for each: a request is handed over, or waits for a worker that has another one."""
+    """Four clients and two workers that sleep 2 ms per request: a request is handed over, or waits for a worker that has another one."""
     require_recorder()
     n = 60
     with ports.reserved() as (port,):
@@ -144,7 +144,7 @@ def test_requests_of_a_pool_pass_from_the_reader_to_a_worker(
     first, last = (getattr(work.groupby("request_id"), name)() for name in ("first", "last"))
     assert (first["tid"] == rows["tid"]).all() and (first["how"] == "read").all()
     assert (last["tid"] == rows["reply_tid"]).all() and last["how"].isin(["lock", "memory"]).all()
-    # A worker that was woken for it sleeps 2 ms afterwards.
+    # A worker that was woken for the request sleeps 2 ms afterwards.
     took = (last["end_ns"] - last["start_ns"])[last["sure"] == "measured"]
     assert (took >= 2_000_000).all()
     # With more clients than workers some wait for a worker's other request.
@@ -184,7 +184,7 @@ SLOW_BYTES = 70_000
 
 
 def listens(port: int) -> None:
-    """Wait until somebody does."""
+    """Wait until a server listens."""
     end = time.monotonic() + END_S
     while True:
         try:
@@ -196,7 +196,7 @@ def listens(port: int) -> None:
 
 
 def test_requests_of_http2_that_are_in_flight_together_are_joined_by_their_stream(tmp_path: Path) -> None:
-    """Six slow ones, and sixty quick ones while they wait; the client keeps when each was sent and answered."""
+    """Six slow requests, and sixty quick ones while they wait; the client logs when each was sent and answered."""
     require_recorder()
     for name in ("nginx", "tcpdump"):
         if not on_path(name):
@@ -236,5 +236,5 @@ def test_requests_of_http2_that_are_in_flight_together_are_joined_by_their_strea
     assert made["certain"].all()
     assert (made["first_ns"].to_numpy() > truth["sent_ns"].to_numpy()).all()
     assert (made["last_ns"].to_numpy() < truth["received_ns"].to_numpy()).all()
-    # Quick ones were answered while slow ones waited: in their order they cannot be joined.
+    # Quick ones were answered while slow ones waited: they cannot be joined by order.
     assert truth.loc[~is_slow, "received_ns"].min() < truth.loc[is_slow, "received_ns"].min()

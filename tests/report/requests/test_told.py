@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the commands tell of requests: terminal, JSON, page and show, of a capture whose numbers are known."""
+"""What the commands report about requests: terminal, JSON, page and show, from a capture whose numbers are known."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""In which received request each sent one lies."""
+"""Which received request each sent request belongs to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ASKED = Sent(np.array([1]), np.array([60]), np.array([70]))
 
 
 def test_a_request_that_was_answered_before_it_was_read_whole_is_in_nobodys_hands() -> None:
-    """HTTP/2 sends the last of a reply while the body of the request still comes."""
+    """HTTP/2 sends the end of a reply while the body of the request is still arriving."""
     early = (7, 100, 20)
     found, n_several = parents(hands(early, (8, 0, 90), (9, 10, 90)), ASKED)
     assert (found.tolist(), n_several) == ([-1], 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which application is diagnosed where none is named."""
+"""Which application is diagnosed if none is named."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nsight_report.tables.messages import Messages
 def test_servers_of_one_port_are_one_application_within_a_network_namespace(
     netns: int, ids: list[int]
 ) -> None:
-    """Workers of one server share a port; containers can each have a server at it."""
+    """Workers of one server share a port; several containers can each have a server on that port."""
     rows = [message(i, 100 * i, 100 * i + 10, 100 * i + 20) for i in range(5)]
     for row in rows[3:]:
         row |= {"pid": 200, "tid": 200, "netns": netns}

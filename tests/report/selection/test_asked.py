@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which application a user asks for: by its pid or its name."""
+"""Which application a user selects, by its pid or its name."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which messages a slice is."""
+"""Which messages belong to a slice."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TEN = to_pandas(
         ("peer:10.0.0.3", []),
         ("type:get,set", list(range(10))),
         ("id:7,2", [2, 7]),
-        # Percentiles are of what meets the other conditions, in whatever order they stand.
+        # Percentiles refer to the messages that meet the other conditions, in any order of the conditions.
         ("type:get+p80-100", [8]),
         ("p80-100+type:get", [8]),
         ("type:set+time:0s-5s+500ns-", [5]),

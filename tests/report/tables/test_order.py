@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is put in order, or looked for in what is in order, is the same whether it was in order before or not."""
+"""Sorting, and searching in sorted data, gives the same result whether the data were sorted before or not."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def rows(*of: tuple[int, int]) -> np.ndarray:
     [
         ([(1, 0), (2, 0), (9, 0)], [0, 1, 2]),
         ([(1, 5), (1, 6), (2, 0)], [0, 1, 2]),
-        ([(1, 6), (1, 5), (2, 0)], [1, 0, 2]),  # in order by the first key alone
+        ([(1, 6), (1, 5), (2, 0)], [1, 0, 2]),  # in order by the first key only
         ([(1, 5), (2, 7), (2, 6), (1, 9)], [0, 3, 2, 1]),
-        ([(1, 5), (1, 5), (1, 4)], [2, 0, 1]),  # equal ones stay as they came
+        ([(1, 5), (1, 5), (1, 4)], [2, 0, 1]),  # equal ones keep their order
         ([(7, 7)], [0]),
         ([], []),
     ],

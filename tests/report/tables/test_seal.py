@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Stored tables count as long as this user made them, and nobody changed them."""
+"""Stored tables are used only if this user made them and nobody changed them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Stages = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A state directory of this test's own."""
+    """A state directory for this test only."""
     directory = tmp_path / "state"
     monkeypatch.setenv("XDG_STATE_HOME", str(directory))
     seal._key.cache_clear()
@@ -48,7 +48,7 @@ def tables(tmp_path: Path) -> Path:
 
 
 def believed(tables: Path) -> dict[str, bool]:
-    """By stage: whether its entry and its table are."""
+    """By stage: whether its entry and its table are used."""
     store = Store(tables)
     return {
         s: bool(store.entry(s)) and store.load(f"losses-{s}", "losses") is not None

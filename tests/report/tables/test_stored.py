@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Tables read in parts: the same rows as of the whole table, and no more read than needed."""
+"""Tables read in parts: the same rows as from the whole table, and no more read than needed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write(path: Path, table: pa.Table) -> Path:
 
 
 def intervals(made: World, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Receive and application core of a few messages."""
+    """Receive and application cores of a few messages."""
     rows = made.tables["messages"].to_pandas().iloc[100 : 100 + n]
     cpu = np.concatenate([rows["recv_cpu"], rows["app_cpu"]]).astype(np.int64)
     start = np.concatenate([rows["first_ns"], rows["handoff_ns"]]).astype(np.int64)
@@ -63,7 +63,7 @@ def test_overlapping_rows_of_a_file_are_those_of_the_whole_table(made: World, tm
         found = IntervalTable(source).overlapping(*intervals(made, 5), COLUMNS)
         assert found.column_names == COLUMNS
         assert sorted(found["call_id"].to_pylist()) == expected
-    # Whatever a call lies in comes with it.
+    # The callers of a call are returned with it.
     found = IntervalTable(path).overlapping(*intervals(made, 5), COLUMNS)
     parents = set(found["parent_id"].to_pylist()) - {-1}
     assert parents and parents <= set(found["call_id"].to_pylist())
@@ -78,7 +78,7 @@ def test_callers_that_began_groups_before_come_with_their_calls(tmp_path: Path) 
     stored = IntervalTable(write(tmp_path / "calls.parquet", made))
     found = stored.overlapping(*(np.array([x]) for x in (0, 40_003, 40_011)), ["call_id"])
     assert found["call_id"].to_pylist() == [0, 4000, 4001]
-    assert stored.n_read == 1000  # the group that the caller began in, and that of the interval
+    assert stored.n_read == 1000  # the group in which the caller began, and the group of the interval
 
 
 @pytest.mark.usefixtures("small_groups")
@@ -98,7 +98,7 @@ def test_rows_read_do_not_grow_with_the_table(tmp_path: Path) -> None:
 def test_how_dense_rows_are_does_not_depend_on_row_groups(
     made: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_rows: int, name: str
 ) -> None:
-    # It says how many messages are looked at together: a file of one group was cut into hundreds of parts once.
+    # The density decides how many messages are processed together: a file of one group was once cut into hundreds of parts.
     monkeypatch.setattr(store, "GROUP_ROWS", group_rows)
     frame = made.tables[name].to_pandas()
     start = frame.groupby("cpu", observed=True)["start_ns"]
@@ -184,7 +184,7 @@ def test_nothing_overlaps_nothing(made: World, tmp_path: Path) -> None:
 
 
 class Compared(np.ndarray):  # type: ignore[type-arg]
-    """An array that counts how often all of it is compared with a number."""
+    """An array that counts how often the whole of it is compared with a number."""
 
     n = 0
 
@@ -197,7 +197,7 @@ class Compared(np.ndarray):  # type: ignore[type-arg]
 def test_rows_are_not_gone_through_once_for_each_thread(
     n_threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each thread sleeps from 0 to 10, and is asked about from 5 on."""
+    """Each thread sleeps from 0 to 10; the query is for the time from 5 on."""
     monkeypatch.setattr(Compared, "n", 0)
     tid = np.arange(n_threads) + 1
     rows = [{"tid": int(t), "comm": "x", "start_ns": 0, "end_ns": 10, "state": "sleeping"} for t in tid]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Interval joins against the plain double loop."""
+"""Interval joins compared with the plain double loop."""
 
 import numpy as np
 from hypothesis import given

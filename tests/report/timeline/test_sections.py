@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which core counts in which part of a lifetime, also for packets that two cores had to do with."""
+"""Which core counts in which part of a lifetime, also for packets that two cores handled."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def told(messages: pd.DataFrame, found: Detours | None = None) -> list[tuple[str
 
 
 def contexts(*rows: tuple[int, int, int, str, int], of: int = -1) -> IntervalTable:
-    """(cpu, start, end, kind, process); ``of``: the call that all softirqs are parts of."""
+    """(cpu, start, end, kind, process); ``of``: the call that contains all softirqs."""
     made = [context(cpu, start, end, kind, "", pid, "") for cpu, start, end, kind, pid in rows]
     for row in made:
         row["call_id"] = of if row["kind"] == "softirq" else -1
@@ -75,7 +75,7 @@ def test_a_softirq_that_was_interrupted_ends_with_its_last_part() -> None:
     stored = contexts(
         (0, 1300, 1500, "softirq", 0), (0, 1500, 1600, "hardirq", 0), (0, 1600, 1800, "softirq", 0), of=9
     )
-    assert detours(steered, stored).left_ns.tolist() == [-1]  # nothing tells who handed it off
+    assert detours(steered, stored).left_ns.tolist() == [-1]  # nothing shows what handed it off
     stored = contexts(
         (0, 1300, 1500, "softirq", 0), (0, 1500, 1600, "hardirq", 0), (0, 1600, 1800, "softirq", 0),
         (2, 1900, 2100, "softirq", 0), of=9,
@@ -84,7 +84,7 @@ def test_a_softirq_that_was_interrupted_ends_with_its_last_part() -> None:
 
 
 def test_the_application_that_had_locked_the_socket_has_it_from_the_end_of_the_softirq() -> None:
-    for core in (0, 1):  # whichever core the thread that unlocked it ran on
+    for core in (0, 1):  # for any core on which the thread that unlocked it ran
         waited = received(handoff_cpu=core)
         stored = contexts((0, 1300, 1500, "softirq", 0), (core, 1600, 3000, "syscall", 100))
         found = detours(waited, stored)
@@ -111,7 +111,7 @@ def test_sent_by_the_thread_then_queued_then_in_the_driver() -> None:
         ("TRANSMIT_QUEUE", 0, 2000, 3000),
         ("DRIVER", 0, 3000, 4000),
     ]
-    # A send that the driver has before it returns waits nowhere.
+    # A send that reaches the driver before the call returns waits nowhere.
     assert told(sent(app_ns=3500)) == [("APPLICATION", 1, 1000, 3000), ("DRIVER", 0, 3000, 4000)]
 
 
@@ -142,7 +142,7 @@ def test_an_interval_is_its_threads_and_before_the_hand_over_the_one_s_that_bega
         (7, 1500, 4000),
         (8, 1000, 1500),
     ]
-    # Nothing says when it was handed over, or who began it.
+    # The time of the hand-over is missing, or the thread that began it.
     assert told(interval(begin_tid=8, recv_cpu=0)) == [("APPLICATION", 1, 1000, 4000)]
     assert told(interval(handoff_ns=1500)) == [("APPLICATION", 1, 1000, 4000)]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What of a recording is looked at for a message: its cores, and no others."""
+"""Which part of a recording is examined for a message: its cores, and no others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_the_receive_core_and_every_core_of_the_reading_thread_meanwhile() -> No
             "tid": [7, 7, 7, 8],
             "start_ns": [50_000, 100_000, 150_000, 100_000],
             "end_ns": [100_000, 150_000, 200_000, 200_000],
-            "cpu": [5, 2, 3, 9],  # core 5 was left before, on 9 there is another thread
+            "cpu": [5, 2, 3, 9],  # the thread left core 5 earlier; another thread is on 9
         }
     )
     begin, end = 100_000 - MARGIN_NS, 200_000 + MARGIN_NS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Who had a request in hand, of a few requests and waits by hand: thread 10 reads, 20 and 30 work."""
+"""Which thread had a request in hand, for a few hand-made requests and waits: thread 10 reads, 20 and 30 work."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def requests(*rows: tuple[int, int, int, int, int]) -> pd.DataFrame:
 
 
 def worked(rows: pd.DataFrame, waits: list[dict[str, Any]], *wanted: int) -> list[tuple[Any, ...]]:
-    """(thread, begin, end, how, sure) of the wanted ones, or of all."""
+    """(thread, begin, end, how, sure) of the requests in ``wanted``, or of all."""
     ids = np.array(wanted) if wanted else rows["request_id"].to_numpy()
     found = work(rows, ids, activity(STATES, [], waits)).to_pylist()
     return [tuple(row[name] for name in ("tid", "start_ns", "end_ns", "how", "sure")) for row in found]
 
 
 def test_who_reads_and_replies_has_it_all_the_time() -> None:
-    waits = [waited(10, 150, 300, "futex", by=20)]  # a wait within is no hand-over
+    waits = [waited(10, 150, 300, "futex", by=20)]  # a wait in between is not a hand-over
     assert worked(requests((1, 10, 10, 100, 500)), waits) == [(10, 100, 500, "read", "measured")]
 
 
@@ -50,7 +50,7 @@ def test_a_wake_up_by_another_one_before_is_none_of_it_if_the_reader_wakes_it_to
 
 
 def test_who_is_woken_by_somebody_else_did_not_get_it_from_the_reader() -> None:
-    """Thread 30 had nothing of the reader's; it lets go of a lock."""
+    """Thread 30 had nothing from the reader; it releases a lock."""
     waits = [waited(20, 0, 180, "futex", by=30), waited(10, 150, 900, "epoll_wait")]
     assert worked(requests((1, 10, 20, 100, 500)), waits) == [
         (10, 100, 150, "read", "inferred"),
@@ -68,7 +68,7 @@ def test_it_may_pass_through_several_threads() -> None:
 
 
 def test_a_worker_that_did_not_sleep_took_it_from_memory_after_its_reply_before() -> None:
-    """Request 2 is read at 120 and the reader sleeps from 140 on; the worker has request 1 until 300, and is not woken again."""
+    """Request 2 is read at 120 and the reader sleeps from 140 on; the worker has request 1 until 300 and is not woken again."""
     rows = requests((1, 10, 20, 100, 300), (2, 10, 20, 120, 500))
     waits = [waited(20, 0, 110, "futex", by=10), waited(10, 140, 900, "epoll_wait")]
     assert worked(rows, waits, 1) == [(10, 100, 110, "read", "measured"), (20, 110, 300, "lock", "measured")]
@@ -81,7 +81,7 @@ def test_a_worker_that_did_not_sleep_took_it_from_memory_after_its_reply_before(
 
 @pytest.mark.parametrize(("place", "handed"), [("clock_nanosleep", False), ("futex", True)])
 def test_a_worker_that_slept_on_purpose_had_it_before(place: str, handed: bool) -> None:
-    """Until 150 thread 20 sleeps, on purpose or because nothing is to do; then the reader wakes it, for whatever reason."""
+    """Thread 20 sleeps until 150, on purpose or because it has no work; later the reader wakes it for some reason."""
     idle = waited(20, 0, 150, place, context="hardirq", symbol="local_timer")
     found = worked(requests((1, 10, 20, 100, 500)), [idle, waited(20, 160, 180, "futex", by=10)])
     assert (found[-1] == (20, 180, 500, "lock", "measured")) is handed
@@ -132,7 +132,7 @@ def test_parts_tile_every_service(
 ) -> None:
     rows = requests(*((n, a, b, read, read + ns) for n, (a, b, read, ns) in enumerate(exchanges)))
     end, waits = {10: 0, 20: 0, 30: 0}, []
-    for tid, start, ns, by in slept:  # of one thread apart, and by another one
+    for tid, start, ns, by in slept:  # waits of one thread do not overlap; another thread ends them
         start = max(start, end[tid])
         end[tid] = start + ns
         waits.append(waited(tid, start, start + ns, "futex", by=by if by != tid else -1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Wait chains of a few rows by hand."""
+"""Wait chains from a few hand-made rows."""
 
 import pytest
 from machinery.made_up.tables import table
@@ -8,7 +8,7 @@ from nsight_report.timeline.recording import host_beside
 from nsight_report.waits.kinds import kind_of
 from waits_by_hand import activity, chains, intervals, on, ran, told, waited
 
-#: Thread 10 waits for a lock from 100 to 500. Thread 20 holds it: it runs to 200, fsyncs to 400 for the disk, and runs to 500.
+#: Thread 10 waits for a lock from 100 to 500. Thread 20 holds it: it runs to 200, fsyncs to 400 on the disk, and runs to 500.
 STATES = [ran(10, 0, 100), ran(10, 500, 600), ran(20, 0, 200, 1), ran(20, 400, 600, 1)]
 CONTEXTS = [
     on(0, 0, 100, "thread", "server", 10),
@@ -27,7 +27,7 @@ FSYNC = waited(
 
 
 def test_lock_is_explained_by_what_its_holder_did_meanwhile():
-    """100 ns before the wait and 50 behind it the thread runs; of the 400 between, the holder runs 100 + 50 + 50 and fsyncs 200."""
+    """The thread runs 100 ns before the wait and 50 after it; in the 400 between, the holder runs 100 + 50 + 50 and fsyncs 200."""
     pieces, lost = chains(intervals((10, 0, 550)), activity(STATES, CONTEXTS, [LOCK, FSYNC]))
     assert told(pieces) == [
         (0, 10, 0, 100, "running", ""),
@@ -75,7 +75,7 @@ def test_intervals_may_overlap_and_each_has_its_own_pieces():
 
 
 def test_deeper_than_asked_the_waker_is_named_and_no_more():
-    """Thread 20's wait is for thread 30's; with depth 1 that one's doing is not looked at."""
+    """Thread 20's wait is for thread 30; with depth 1, what thread 30 does is not examined."""
     for_flusher = waited(20, 200, 400, "fsync", by=30, state="blocked")
     states = [*STATES, ran(30, 0, 600, 1)]
     pieces, lost = chains(intervals((10, 100, 500)), activity(states, CONTEXTS, [LOCK, for_flusher]), depth=1)
@@ -103,7 +103,7 @@ def test_more_pieces_than_may_be_are_not_followed_further():
 
 
 def test_ready_thread_waits_for_who_has_its_core():
-    """Ready from 100 to 300 on core 0: an interrupt has it for 20, thread 40 for 120, the host for 40, idle 20."""
+    """Ready from 100 to 300 on core 0: an interrupt has the core for 20, thread 40 for 120, the host for 40, idle for 20."""
     contexts = [
         on(0, 100, 120, "hardirq", "local_timer", 40),
         on(0, 120, 200, "thread", "hog", 40),
@@ -114,7 +114,7 @@ def test_ready_thread_waits_for_who_has_its_core():
     pieces, _ = chains(intervals((10, 100, 300)), activity([ran(10, 100, 300, 0, "runnable")], contexts, []))
     assert told(pieces) == [
         (0, 10, 100, 120, "run queue", "local_timer"),
-        (0, 10, 120, 240, "run queue", "hog"),  # in whatever system call that one is
+        (0, 10, 120, 240, "run queue", "hog"),  # whatever system call that thread is in
         (0, 10, 240, 280, "steal", ""),
         (0, 10, 280, 300, "wake-up", ""),
     ]
@@ -123,7 +123,7 @@ def test_ready_thread_waits_for_who_has_its_core():
 
 
 def test_ready_thread_beside_an_idle_core_has_used_up_its_quota_if_its_process_was_throttled():
-    """60 us idle are more than the 50 us of a wake-up, and beside the hog it may be throttled, too; thread 20's process was not."""
+    """60 us idle are more than the 50 us of a wake-up; behind the hog it may be throttled, too. Thread 20's process was not throttled."""
     contexts = [on(0, 0, 60_000, "idle"), on(0, 60_000, 70_000, "thread", "hog", 40)]
     states = [ran(10, 0, 70_000, 0, "runnable"), ran(20, 0, 70_000, 0, "runnable")]
     pieces, _ = chains(
@@ -165,11 +165,11 @@ def test_running_thread_is_interrupted_or_loses_its_core_to_the_host():
         (0, 10, 60, 90, "steal", ""),
         (0, 10, 90, 100, "running", "untraced"),
     ]
-    assert lost == {}  # it ran; in what is not known
+    assert lost == {}  # it ran; what it ran is unknown
 
 
 def test_time_without_a_record_is_unknown_and_counted():
-    """Thread 10 is known from 100 to 200; thread 77 never was there."""
+    """Thread 10 is known from 100 to 200; thread 77 never existed."""
     asked = intervals((10, 50, 250), (77, 0, 10))
     contexts = [on(0, 100, 200, "thread", "server", 10)]
     pieces, lost = chains(asked, activity([ran(10, 100, 200)], contexts, []))
@@ -245,7 +245,7 @@ def test_kind_follows_from_the_place_and_the_context_of_the_wake_up(row, kind, s
 
 
 def test_softirq_that_a_thread_raised_by_sending_is_explained_by_that_thread():
-    """Over loopback the sender is underneath the softirq: thread 20 ran from 0 to 300, then woke 10 out of its own."""
+    """Over loopback the sender runs underneath the softirq: thread 20 ran from 0 to 300, then woke 10 from its softirq."""
     wait = waited(10, 0, 300, "recvfrom", by=20, context="softirq", symbol="NET_RX", from_thread=True)
     contexts = [on(1, 0, 290, "thread", "worker", 20), on(1, 290, 300, "softirq", "NET_RX", 20)]
     pieces, _ = chains(intervals((10, 0, 300)), activity([ran(20, 0, 300, 1)], contexts, [wait]))

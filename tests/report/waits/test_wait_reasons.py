@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What requests waited for, in words that are alike for those that waited for the same."""
+"""What requests waited for, in texts that are equal for requests that waited for the same thing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def told(of: Activity, waits: Waits, sent: list[dict[str, Any]] | None = None) -
 
 
 def woken(by: dict[str, Any], names: tuple[str, str], pids: tuple[int, int]) -> Activity:
-    """Thread 10 waits from 100 to 500, and 20 wakes it, which sleeps from 150 to 480 by its own wish."""
+    """Thread 10 waits from 100 to 500 and is woken by thread 20, which sleeps voluntarily from 150 to 480."""
     states = [
         {**ran(10, 0, 100), "pid": pids[0], "comm": names[0]},
         {**ran(20, 100, 150, 1), "pid": pids[1], "comm": names[1]},
@@ -53,7 +53,7 @@ def woken(by: dict[str, Any], names: tuple[str, str], pids: tuple[int, int]) -> 
 
 
 def test_lock_is_told_with_its_holder_and_what_that_did_and_no_ns_twice() -> None:
-    """Of 400 ns the holder runs 50 + 20 and sleeps 330; threads are named without their numbers."""
+    """Of the 400 ns the holder runs 50 + 20 and sleeps 330; threads are named without their numbers."""
     of = woken({"place": "futex", "waker_comm": "worker"}, ("server", "worker"), (10, 10))
     assert told(of, asked(10, 100, 500)) == [
         (100, 150, "lock: waited in futex for worker (lock), which ran"),
@@ -78,7 +78,7 @@ def test_another_process_of_the_same_program_holds_a_latch_and_of_another_is_ano
 
 
 def test_reply_to_a_request_that_was_sent_meanwhile_names_whom_it_was_sent_to() -> None:
-    """Sent at 120: what it waited for before is not for that reply. Of another request is none of it."""
+    """Sent at 120: what it waited for before that is not for this reply. A sent request of another request does not count."""
     packet = waited(10, 100, 500, "recvfrom", context="softirq", symbol="NET_RX")
     of = activity([ran(10, 0, 100), ran(10, 500, 600)], [on(0, 0, 600, "idle")], [packet])
     sent = [{**PEER, "request_id": 9, "parent_request_id": 7, "first_ns": 90, "last_ns": 520}]
@@ -92,14 +92,14 @@ def test_reply_to_a_request_that_was_sent_meanwhile_names_whom_it_was_sent_to() 
 
 
 def test_wait_for_events_while_the_request_is_unread_is_left_to_the_wake_up() -> None:
-    """Whatever woke it, late is what happened since: but not if it waited for something else."""
+    """Whatever woke it, the delay lies in what happened after the wake-up, unless it waited for something else."""
     for place, n in (("epoll_wait", 0), ("recvfrom", 0), ("futex", 3)):
         of = woken({"place": place, "waker_comm": "worker"}, ("server", "worker"), (10, 10))
         assert len(told(of, asked(10, 100, 500, unread=True))) == n
 
 
 def test_kernel_threads_of_one_kind_are_one() -> None:
-    """Two workers of a pool end waits: their names differ, what they are called does not."""
+    """Two workers of a pool end waits: their thread names differ, but the text is the same."""
     waits = [
         waited(10, 100, 200, "fsync", by=30, state="blocked", waker_comm="kworker/u8:1"),
         waited(10, 200, 300, "fsync", by=40, state="blocked", waker_comm="kworker/u8:2"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Whatever was recorded, and however damaged it is: pieces tile what they explain, and leaves tile the intervals."""
+"""For any recording, however damaged: pieces tile what they explain, and leaves tile the intervals."""
 
 import random
 
@@ -18,7 +18,7 @@ STRINGS = ["", "local_timer", "eth0", *(f"t{tid}" for tid in THREADS)]
 
 
 class Machine:
-    """Threads that sleep, wake each other and lose their cores, at random; what of it a recorder would tell."""
+    """Threads that sleep, wake each other and lose their cores at random, and the events that a recorder would write."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -79,7 +79,7 @@ class Machine:
 
 
 def recorded(seed, lost):
-    """A recording, of which a share of the events is lost; and intervals of its threads, of which some are not all in it."""
+    """A recording that has lost a share of its events, and intervals of its threads, some of which it does not cover fully."""
     machine = Machine(seed)
     for _ in range(1_500):
         machine.step()
@@ -98,7 +98,7 @@ def recorded(seed, lost):
 
 
 def tiles(pieces, key, whole):
-    """Pieces in order of time begin and end where what they are of does, and each begins where the one before ends."""
+    """Sorted by time, the pieces begin and end with the whole that they explain, and each begins where the previous one ends."""
     ordered = pieces.sort_values([key, "start_ns"])
     of = ordered.groupby(key, sort=True)
     inner = ordered[key].to_numpy()[1:] == ordered[key].to_numpy()[:-1]

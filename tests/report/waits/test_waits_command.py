@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nsight-report waits`` on a capture whose threads are known: the list, its choices, and what cannot be asked."""
+"""``nsight-report waits`` on a capture whose threads are known: the list, its options, and requests that it rejects."""
 
 import json
 import re
@@ -21,7 +21,7 @@ MS = 1_000_000
 
 @pytest.fixture
 def waiting(capture):
-    """Thread 10 waits for a lock of thread 20 from 2 to 6 ms of 8; 20 sleeps until 5 of them, and runs else."""
+    """Thread 10 waits for a lock of thread 20 from 2 to 6 of 8 ms. Thread 20 sleeps until 5 ms of these; otherwise it runs."""
     timer = {"context": "hardirq", "symbol": "local_timer"}
     waits = [
         waited(10, 2 * MS, 6 * MS, "futex", by=20),
@@ -73,7 +73,7 @@ def test_threads_are_listed_by_what_they_ran(made):
 
 
 def test_chains_are_of_the_time_that_is_looked_at(made):
-    """From 3 ms to the end: the wait has 3 ms left, of which the other thread sleeps 2 and runs 1."""
+    """From 3 ms to the end: 3 ms of the wait remain; in these the other thread sleeps 2 and runs 1."""
     one = made("--thread", "server", "--from", "3ms", "--to", "1s")
     assert (one["from_ns"], one["to_ns"]) == (3 * MS, 8 * MS)
     told = [(c["chain"], c["total_ns"], c["share"]) for c in one["chains"]]
@@ -115,7 +115,7 @@ def test_text_has_a_line_for_each_link(run, waiting):
 
 
 def test_recording_without_threads_is_bad_input(run, capture):
-    """The made-up capture has messages and Intel PT, and no scheduler's records."""
+    """The made-up capture has messages and Intel PT, but no scheduler records."""
     done = run("waits", capture)
     assert done.returncode == 3
     assert "contains no thread states" in done.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Chains alike together: sums, counts, words and trees, by hand."""
+"""Grouping equal chains: sums, counts, texts and trees, checked by hand."""
 
 import pyarrow as pa
 from nsight_report.waits import summary
@@ -7,7 +7,7 @@ from waits_by_hand import activity, chains, intervals, on, ran, waited
 
 
 def asked():
-    """Thread 10 runs 100, waits for 20's lock 300 and again 200; 20 sleeps 250 of the first, 150 of the second, and runs else."""
+    """Thread 10 runs 100, waits for 20's lock 300 and again 200; 20 sleeps 250 of the first, 150 of the second, and otherwise runs."""
     states = [ran(10, 0, 100), ran(10, 400, 500), ran(20, 350, 400, 1), ran(20, 650, 700, 1)]
     contexts = [
         on(0, 0, 100, "thread", "server", 10),
@@ -28,7 +28,7 @@ def asked():
 
 
 def test_each_chain_has_its_time_once():
-    """500 of 700 ns are waits: 250 + 150 asleep, 50 + 50 at work."""
+    """500 of 700 ns are waits: 250 + 150 asleep, 50 + 50 running."""
     rows = summary.top(asked())
     assert [(r["chain"], r["total_ns"], r["n"], r["longest_ns"], r["sure"]) for r in rows] == [
         ("waited in futex for worker[20] (lock), which slept in nanosleep", 400, 2, 250, "measured"),
@@ -55,7 +55,7 @@ def test_tree_has_below_each_wait_what_explains_it():
 
 
 def test_small_nodes_of_a_level_are_put_together():
-    """Of three below 150, two have 20 and 30 ns."""
+    """Of three parts of 150 ns, two have 20 and 30 ns."""
     contexts = [
         on(0, 0, 100, "thread", "hog", 40),
         on(0, 100, 120, "hardirq", "local_timer", 40),
@@ -67,7 +67,7 @@ def test_small_nodes_of_a_level_are_put_together():
         ("was ready while hog had its core", 100, False),
         ("2 others", 50, True),
     ]
-    # alone, a small one keeps its name
+    # a single small node keeps its name
     assert [node.text for node in summary.tree(pieces, 25)][-1] == "was ready while local_timer had its core"
 
 

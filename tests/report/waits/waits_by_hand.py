@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Threads, cores and waits from a few rows, and pieces of chains in a form that is easy to compare."""
+"""Threads, cores and waits made from a few rows, and pieces of chains in a form that is easy to compare."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def waited(
 def activity(
     states: list[Row], contexts: list[Row], waits: list[Row], throttled: tuple[int, ...] = ()
 ) -> Activity:
-    """Of each wait its thread's state as well."""
+    """Thread states: those given, and one for each wait."""
     asleep = [ran(w["tid"], w["start_ns"], w["end_ns"], w["cpu"], w["state"]) for w in waits]
     return Activity(
         table("thread_states", [*states, *asleep]),

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Perfetto's own trace_processor, for tests of what is exported."""
+"""Perfetto's trace_processor, for tests of the exported traces."""

@@ -14,7 +14,7 @@ const vm = require("vm");
 const node = process;
 const directory = node.argv[2];
 
-// It must believe to be a worker of a page: no `process`, but what workers have.
+// The module must take node for a worker of a page: no `process`, but the globals of workers.
 delete globalThis.process;
 globalThis.self = globalThis;
 globalThis.WorkerGlobalScope = Object;
@@ -35,7 +35,7 @@ globalThis.onmessage({ data: port });
 const waiting = [];
 let ready = false;
 
-// The module says nothing when it is ready; until then the first message throws and can be sent again.
+// The module does not report when it is ready; until then the first message throws and can be sent again.
 function feed() {
 	while (waiting.length) {
 		try {

