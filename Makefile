@@ -12,9 +12,9 @@ PY      := $(VENV)/bin/python
 DEPS_BUILD := build-essential pkg-config python3 python3-venv libbpf-dev libzstd-dev linux-perf \
 	clang bpftool
 DEPS_DEMO  := $(DEPS_BUILD) bpftrace memcached iproute2 ethtool util-linux procps
-# libFuzzer and AddressSanitizer of the release's clang, which may not be installed yet.
+# Version of the release's clang, for its libFuzzer and AddressSanitizer; it may not be installed yet.
 CLANG_VERSION := $(shell . /etc/os-release 2>/dev/null; [ "$$VERSION_ID" = 12 ] && echo 14 || echo 19)
-# A cargo of one's own serves too; rust-version in tests/machinery/pt_emulation/Cargo.toml says which.
+# An existing cargo is used too; rust-version in tests/machinery/pt_emulation/Cargo.toml says which version is needed.
 DEPS_RUST  := $(shell cargo --version 2>/dev/null | awk '{split($$2, v, "."); ok = v[1] > 1 || v[2] >= 85} \
 	END {if (!ok) print "rustc-web cargo-web"}')
 DEPS_TEST  := $(DEPS_DEMO) $(DEPS_RUST) libipt-dev redis-server nginx-light nftables tcpdump socat tmux \
@@ -23,7 +23,7 @@ DEPS_TEST  := $(DEPS_DEMO) $(DEPS_RUST) libipt-dev redis-server nginx-light nfta
 
 # tools/downloads --list says what a first run downloads.
 MEASURED := $(PYTHON) "$(CURDIR)/tools/downloads"
-# With what only the tests need, so that `cargo test` downloads nothing, and not what only other systems need.
+# Includes crates that only the tests need, so that `cargo test` downloads nothing, but not crates that only other systems need.
 CRATES := cargo fetch -q --locked --target $$(rustc -vV | sed -n 's/^host: //p')
 
 NATIVE := tools/nsight-record/clock tools/nsight-record/collect tools/nsight-capsule/stamp tools/nsight-monitor/histograms tools/nsight-report/native perf-scripts/dlfilters
@@ -55,7 +55,7 @@ native:
 load:
 	@for d in $(LOAD); do $(MAKE) -s -C $$d || exit 1; done
 
-# Documentation/install.md says what goes where, and has the variables; with the decoder if that was made before.
+# Documentation/install.md says what is installed where, and lists the variables. The decoder is installed if it was built before.
 install: build completions
 	@PYTHON=$(PYTHON) tools/packaging/install
 
@@ -69,7 +69,7 @@ deb: completions
 deb-source: completions
 	@tools/packaging/make-deb-source
 
-# In clean roots of both releases, an hour where cores are few: Documentation/install.md.
+# In clean root file systems of both releases; takes an hour on few cores: Documentation/install.md.
 test-packages: deps-test deb-source
 	@for suite in bookworm trixie; do tests/install/test-packages $$suite || exit 1; done
 
@@ -89,13 +89,13 @@ emulation:
 	@$(MAKE) -s -C tests/machinery/pt_emulation/guest
 	@$(MAKE) -s load
 
-# Intel PT to calls: nsight-decode. Needs Rust and a C compiler; nsight-report uses it when it is there.
+# Intel PT to calls: nsight-decode. Needs Rust and a C compiler; nsight-report uses it if it is built.
 decoder:
 	@echo "decoder: building (several minutes the first time)"
 	@cd tools/nsight-decode && $(MEASURED) "crates of the decoder" -- $(CRATES)
 	@cd tools/nsight-decode && cargo build -q --release --locked --offline
 
-# What reads hostile files, as libFuzzer targets: Documentation/testing.md. A group that this machine cannot have is left out.
+# The code that reads hostile files, as libFuzzer targets: Documentation/testing.md. A group that cannot be built on this machine is left out.
 fuzzers: $(VENV)/.stamp
 	@echo "fuzzers: building (several minutes the first time)"
 	@$(PY) tests/fuzz/run --build
@@ -105,7 +105,7 @@ fuzz: deps-test
 	@$(MAKE) -s build
 	@$(PY) tests/fuzz/run --minutes $(MINUTES) $(if $(ONLY),--only $(ONLY))
 
-# Every committed capture anew: half an hour.
+# Make every committed capture again: half an hour.
 fixtures: deps-test
 	@$(MAKE) -s build emulation
 	@tests/machinery/guest/trixie --prepare
@@ -121,7 +121,7 @@ fixture-%: deps-test
 	@$(PY) tests/machinery/pt_emulation/make-capture $* --out build/fixtures
 	@$(PY) tests/machinery/pt_emulation/fixtures/make-fixture build/fixtures $*
 
-# With ONLY=AREA,... the directories below tests/ of these names, and what they need.
+# With ONLY=AREA,... only the directories below tests/ with these names, and the targets that they need.
 ONLY ?=
 test: deps-test
 	@needed=$$($(PYTHON) tests/machinery/harness/areas.py $(ONLY)) && $(MAKE) -s -j2 build $$needed
@@ -137,7 +137,7 @@ flake: deps-test
 	@needed=$$($(PYTHON) tests/machinery/harness/areas.py $(ONLY)) && $(MAKE) -s -j2 build $$needed
 	@$(PY) tests/flake -n $(N) $(if $(ONLY),--only $(ONLY))
 
-# Programs of Debian 13 beside this system. Where they cannot be had, the tests that need them say so.
+# Programs of Debian 13 beside this system. If they are not available, the tests that need them say so.
 trixie:
 	@tests/machinery/guest/trixie --prepare || true
 
@@ -154,7 +154,7 @@ format: $(VENV)/.stamp
 	cd tests/machinery/pt_emulation && cargo fmt
 	cd tools/nsight-decode && cargo fmt
 
-# Section 6.1 of the paper: 10^7 interleaved readings, on this host and in a guest with a bent clock.
+# Section 6.1 of the paper: 10^7 interleaved readings, on this host and in a guest with a distorted clock.
 check-clocks: deps-test
 	@$(MAKE) -s build
 	@$(PY) tests/clocks/ordering.py
@@ -186,7 +186,7 @@ monitor-sums: deps-test
 	@$(MAKE) -s build
 	@$(PY) tests/evaluation/monitor/sums.py
 
-# Documentation/case-study.md: make case-study STORY=redis plays one of memcached, redis, user-stack.
+# Documentation/case-study.md: make case-study STORY=redis runs one of memcached, redis, user-stack.
 STORY ?= all
 case-study: deps-test
 	@$(MAKE) -s build
@@ -208,13 +208,13 @@ spsc: deps-demo
 	@$(MAKE) -s -C tools/nsight-interval/spsc
 	@tools/nsight-interval/spsc/explain
 
-# Two guests talk through this host, one layer on the way is stalled: LAYER=link or guest, or one is drawn.
+# Two guests talk through this host, one layer on the way is stalled: LAYER=link or guest; by default a random one.
 LAYER ?= any
 capsule-demo: deps-test
 	@$(MAKE) -s build
 	@$(PY) tests/evaluation/capsule/guests.py --layer $(LAYER)
 
-# Delays of known size at drawn layers; and traffic compared byte by byte while nsight-capsule comes and goes: PACKETS=10000000 is its goal.
+# Delays of known size at random layers; and traffic compared byte by byte while nsight-capsule starts and ends: PACKETS=10000000 is its goal.
 PACKETS ?= 100000
 capsule-truth: deps-test
 	@$(MAKE) -s build
@@ -229,7 +229,7 @@ bench: deps-test
 	@missed=; for b in tests/evaluation/bench/bench_*.py; do $(PY) $$b || missed="$$missed $$b"; done; \
 		[ -z "$$missed" ] || { echo "bench: missed or failed:$$missed"; exit 1; }
 
-# Maintainers: renew requirements.lock, of a checkout, and that of an installation, which has the same versions.
+# Maintainers: renew requirements.lock of a checkout, and that of an installation, which has the same versions.
 PIP_COMPILE := build/lock-venv/bin/pip-compile -q --generate-hashes --strip-extras --no-emit-index-url \
 	--no-emit-trusted-host --no-emit-find-links
 lock:
@@ -238,11 +238,11 @@ lock:
 	$(PIP_COMPILE) --allow-unsafe -o requirements.lock requirements.in tools/nsight-report/pyproject.toml
 	$(PIP_COMPILE) -c requirements.lock -o tools/nsight-report/requirements.lock tools/nsight-report/pyproject.toml
 
-# Maintainers: pin the newest guest kernels of the Debian archive, as one commit; says what it has of the kernel sources.
+# Maintainers: pin the newest guest kernels of the Debian archive, as one commit; prints which kernel sources the archive has.
 pins:
 	@$(PYTHON) tests/machinery/guest/pins
 
-# Maintainers: write the scripts that have one source, and the page of losses.
+# Maintainers: write the scripts that are generated from one source, and the page of losses.
 scripts:
 	@bpftrace/source/generate
 	@$(PY) tools/nsight-report/write-pages

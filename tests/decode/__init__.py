@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The routes from packets to calls, and their parity."""
+"""The decoding routes from packets to calls, and their parity."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""perf.data files that are damaged or of another kind, each as a change of a good one."""
+"""perf.data files that are damaged or of another kind, each made by changing a good one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def snapshot(data: bytearray) -> None:
 
 
 def last_pieces(data: bytes) -> tuple[tuple[int, int], tuple[int, int]]:
-    """(offset, size) of the last two AUXTRACE records of the buffer that has most, their data 48 bytes behind."""
+    """(offset, size) of the last two AUXTRACE records of the buffer that has most of them; their data begin 48 bytes later."""
     of: dict[int, list[tuple[int, int]]] = {}
     for at, kind, _ in records(data):
         if kind == AUXTRACE and (size := struct.unpack_from("<Q", data, at + 8)[0]):
@@ -52,14 +52,14 @@ def last_pieces(data: bytes) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def overlapping_snapshots(data: bytearray) -> None:
-    """The last piece is a later snapshot of the same buffer: it begins with half of what the one before has."""
+    """The last piece is a later snapshot of the same buffer: it begins with half of the previous piece's data."""
     (first, n_first), (second, n_second) = last_pieces(data)
     known = min(n_first, n_second) // 2 & ~7
     begin, end = first + 48 + n_first - known, first + 48 + n_first
     data[second + 48 : second + 48 + n_second] = (
         data[begin:end] + data[second + 48 : second + 48 + n_second - known]
     )
-    struct.pack_into("<Q", data, second + 16, 1 << 40)  # perf's offsets of snapshots tell nothing
+    struct.pack_into("<Q", data, second + 16, 1 << 40)  # perf's offsets of snapshots have no meaning
     snapshot(data)
 
 
@@ -71,7 +71,7 @@ def without_the_end(data: bytearray) -> None:
 
 
 def snapshots_apart(data: bytearray) -> None:
-    """Between the last two pieces some was overwritten."""
+    """Some data between the last two pieces was overwritten."""
     (_, n_first), (second, n_second) = last_pieces(data)
     lost = min(n_first, n_second) // 2 & ~7
     data[second + 48 : second + 48 + n_second] = data[second + 48 + lost : second + 48 + n_second] + bytes(
@@ -130,7 +130,7 @@ def no_magic(data: bytearray) -> None:
 def no_aux_data(data: bytearray) -> None:
     for at, kind, _ in records(bytes(data)):
         if kind == AUXTRACE:
-            # of size 0, and what was its data is one record that means nothing
+            # of size 0; its former data become one record without meaning
             size = struct.unpack_from("<Q", data, at + 8)[0]
             struct.pack_into("<Q", data, at + 8, 0)
             place = at + 48
@@ -141,7 +141,7 @@ def no_aux_data(data: bytearray) -> None:
 
 
 def feature_at(data: bytes, feature: int) -> int:
-    """Where the header's table tells offset and size of a feature."""
+    """Position of a feature's offset and size in the header's table."""
     start, size = struct.unpack_from("<QQ", data, 40)
     bitmap = int.from_bytes(data[72:104], "little")
     assert bitmap >> feature & 1
@@ -162,7 +162,7 @@ def i386(data: bytearray) -> None:
 
 
 def no_auxtrace_feature(data: bytearray) -> None:
-    """As where the header was not written again: the bit is off, and its row of the table is gone."""
+    """As if the header had not been written again: the bit is off, and its row in the table is missing."""
     at = feature_at(data, FEATURE_AUXTRACE)
     start, size = struct.unpack_from("<QQ", data, 40)
     bitmap = int.from_bytes(data[72:104], "little")
@@ -172,7 +172,7 @@ def no_auxtrace_feature(data: bytearray) -> None:
 
 
 def unknown_records(data: bytearray) -> None:
-    """Types of a perf and of a kernel that are not there yet: 20 of each."""
+    """Record types of a future perf and a future kernel: 20 of each."""
     comms = [at for at, kind, _ in records(bytes(data)) if kind == COMM]
     for place, at in enumerate(comms[:40]):
         struct.pack_into("<I", data, at, 200 if place % 2 else 40)
@@ -187,7 +187,7 @@ def guest(data: bytearray) -> None:
         begin = at + length
         end = begin + struct.unpack_from("<Q", data, at + 8)[0]
         while (begin := data.find(b"\x02\x43", begin, end)) >= 0:
-            # without the bit that tells the kernel's tables from the process's
+            # without the bit that distinguishes the kernel's page tables from the process's
             root = int.from_bytes(data[begin + 2 : begin + 8], "little") & ~(1 << 11)
             found.setdefault(root, []).append(begin + 2)
             begin += 2

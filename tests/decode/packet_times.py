@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Hold the times of nsight-decode's rows against an independent reader of the packets.
+"""Compare the times of nsight-decode's rows with an independent reader of the packets.
 
     packet_times.py PERF_DATA...
     packet_times.py --captures
 
 PERF_DATA is a file or the directory of perf record --kcore; programs are where the recording says, or below ``symfs`` beside it. A row
-whose target only a packet can tell (an interrupt, a system call, a return that is not compressed, ...) has that packet: one with its
-address, behind that of the row before, whose time is the row's to 1 ns. Other rows have the time of some packet that tells a branch or event. Prints a line for each recording. Exit code 0: all have; 1: some have not; 2: usage.
+whose target is only known from a packet (an interrupt, a system call, a return that is not compressed, ...) must have that packet: one
+with its address, after the packet of the previous row, whose time equals the row's to 1 ns. Other rows must have the time of some packet
+that records a branch or event. Prints a line for each recording. Exit code 0: all rows match; 1: some do not; 2: usage.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from decode.orders import reader
 
 INFO, AUXTRACE = 70, 71
 NO_CPU = 0xFFFFFFFF
-#: What tells of a row, by its kind.
+#: Packets that record a row, by its kind.
 PACKETS = dict.fromkeys(
     (parity.SYSCALL, parity.SYSRET, parity.INTERRUPT, parity.IRET, parity.SOFT), reader.TIP
 )
@@ -93,7 +94,7 @@ def trace(path: Path) -> Trace:
 def _told(
     trace: Trace, content: bytes
 ) -> tuple[dict[tuple[str, int | None], list[tuple[int, int]]], list[int]]:
-    """(place, ns) of packets with an address, by name and address, and ns of all that tell a branch or event."""
+    """(place, ns) of packets with an address, by name and address, and ns of all packets that record a branch or event."""
     by_target, all_times = defaultdict(list), []
     at = content.find(reader.MAGIC)
     while at >= 0:
@@ -133,7 +134,7 @@ def unmatched(trace: Trace, rows: parity.Array) -> tuple[int, list[str]]:
             n += 1
             places = told[kind, None if kind == reader.PGD else int(row["to"])]
             begin = bisect_left(places, (last + 1, 0))
-            # Time never goes back on a core, the packets' may by a tick.
+            # Time never goes back on a core; the packets' time may, by a tick.
             near = (at for at, ns in places[begin:] if abs(max(ns, highest) - int(row["time"])) <= 1)
             at = next(near, None)
             if at is None:
@@ -144,7 +145,7 @@ def unmatched(trace: Trace, rows: parity.Array) -> tuple[int, list[str]]:
 
 
 def _near(times: npt.NDArray[np.uint64], of: list[int]) -> npt.NDArray[np.bool_]:
-    """Which times are one of a list, to 1 ns."""
+    """Which times are in a list, to 1 ns."""
     known = np.unique(np.array([*of, 0, (1 << 64) - 1], np.uint64))
     at = np.searchsorted(known, np.maximum(times, 1))
     return np.minimum(known[at] - times, times - known[at - 1]) <= 1

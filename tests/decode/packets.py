@@ -73,7 +73,7 @@ def psb(at: int | None, ip: int = MAIN) -> bytes:
 
 
 def loop(rounds: int, step: int) -> bytes:
-    """So many times round the loop, ``step`` cycles (below 4096) each, and on."""
+    """Run the loop the given number of times, ``step`` cycles (below 4096) each, and continue."""
     return (cyc(step) + tnt(True)) * rounds
 
 
@@ -113,12 +113,12 @@ class Recording:
     config: int = TSC | CYC | NO_RETURN_COMPRESSION
     cpuid: str | None = "GenuineIntel,6,85,7"
     snapshot: bool = False
-    #: Between pieces some was overwritten.
+    #: Data between pieces was overwritten.
     apart: bool = False
     #: TSC ticks per CTC tick, as a fraction, with ``MTC`` in ``config``.
     tsc_ctc: tuple[int, int] = (1, 1)
     program: bytes = field(default_factory=elf)
-    #: Whether perf's clock can be told from TSC; not so without (perf record -k, or tsc=0).
+    #: Whether perf's clock can be computed from TSC; it cannot with perf record -k, or tsc=0.
     clock: bool = True
     #: Records beside the trace.
     extra: list[bytes] = field(default_factory=list)
@@ -137,7 +137,7 @@ class Recording:
         attr = struct.pack("<IIQQQQQQ", PMU, 128, self.config, 1, SAMPLE, 4, self.flags, 0).ljust(128, b"\0")
         ids, at_attr = struct.pack("<Q", 1), 104 + 8
         at_data = at_attr + 128 + 16
-        # perf wants to know which PMU and which event it is.
+        # perf needs to know which PMU and which event it is.
         event = struct.pack("<I", 1) + text("intel_pt//u") + ids
         features = {6: text("x86_64"), 18: b"", 12: struct.pack("<II", 1, 128) + attr + event}
         features |= {16: struct.pack("<II", 1, PMU) + text("intel_pt"), 7: struct.pack("<II", 64, 64)}

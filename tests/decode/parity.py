@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Hold the routes from packets to calls against each other, and against the emulator's own log.
+"""Compare the decoding routes from packets to calls with each other, and with the emulator's own log.
 
     parity.py CAPTURE...
 
-CAPTURE is a directory that make-capture left (with observer.log) or a committed one, unpacked. For
-each, one line a comparison: nsight.py against the dlfilter (every column), the native decoder
+CAPTURE is a directory that make-capture wrote (with observer.log) or an unpacked committed one. For
+each, one line per comparison: nsight.py against the dlfilter (every column), the native decoder
 against nsight.py, and against the log (kind of transfer, core, both addresses, in order). Exit code 0:
 all agree; 1: something differs; 2: usage.
 """
@@ -37,7 +37,7 @@ Array = npt.NDArray[np.void]
 
 @dataclass(frozen=True)
 class Comparison:
-    """``n``: transfers compared; ``differs``: the first that does, as text."""
+    """``n``: compared transfers; ``differs``: the first difference, as text."""
 
     capture: str
     what: str
@@ -96,14 +96,14 @@ def same_rows(a: Array, b: Array, columns: tuple[str, ...]) -> tuple[int, str]:
 
 
 def stacked(stream: edges.Stream) -> Array:
-    """What both kinds of routes see: no tail calls, cores (or threads with buffers of their own) one after the other."""
+    """Edges that both kinds of routes have: no tail calls, cores (or threads with buffers of their own) one after the other."""
     rows = stream.edges[stream.edges["kind"] != TAIL]
     threads = np.where(rows["cpu"] < 0, rows["tid"], 0)
     return rows[np.lexsort((threads, rows["cpu"]))]
 
 
 def strangers(a: Array, b: Array) -> str:
-    """Where two streams of the same transfers give them to different threads."""
+    """Where two streams of the same transfers assign them to different threads."""
     differ = a["tid"] != b["tid"]
     if not differ.any():
         return ""

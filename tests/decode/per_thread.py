@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Make what `perf record --per-thread` would have recorded of an emulated capture.
+"""Convert an emulated capture into a recording like that of `perf record --per-thread`.
 
     per_thread.py CAPTURE OUT [--tid TID]... [-- options of pt-encode]
 
-CAPTURE is a directory that make-capture left, of one CPU. Each thread's trace is on while the side-band says that it ran,
-and goes to a buffer of its own, without CPU and without records of switches. Without --tid: the four that ran longest.
+CAPTURE is a directory that make-capture wrote, of one CPU. Each thread's trace is on while it ran, according to the side-band,
+and goes to a separate buffer, without CPU and without switch records. Without --tid: the four threads that ran longest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BIN = parity.NATIVE.parent
 
 
 def intervals(capture: Path) -> tuple[dict[int, list[tuple[int, int]]], list[int]]:
-    """When each thread ran, in ns of perf's clock, as the whole capture tells; and the clock's conversion."""
+    """When each thread ran, in ns of perf's clock, from the whole capture; and the clock's conversion."""
     with tempfile.TemporaryDirectory(prefix="nsight-per-thread-") as directory:
         data = capture / "capture.nsight" / "perf.data"
         rows = parity.by_native(data, capture / "symfs", Path(directory)).edges
@@ -56,7 +56,7 @@ def ticks(ns: int, clock: list[int]) -> int:
 
 
 def make(capture: Path, out: Path, tids: list[int], options: list[str]) -> list[int]:
-    """Writes perf.data and kcore_dir into ``out``; the threads that are in it."""
+    """Writes perf.data and kcore_dir into ``out``; returns the threads in it."""
     ran, clock = intervals(capture)
     by_length = sorted(ran, key=lambda tid: -sum(end - begin for begin, end in ran[tid]))
     chosen = tids or [tid for tid in by_length if tid > 0][:4]

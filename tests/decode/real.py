@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Hold all routes from packets to calls against each other on recordings of real processors, times included.
+"""Compare all decoding routes from packets to calls with each other on recordings of real processors, including times.
 
     NSIGHT_PT_REAL=DIR real.py
 
-DIR has recordings below it, each a file perf.data or a directory of that name; or a program ``wrap`` that makes them in a directory
-which it is given. Programs are where the recordings say, or below ``symfs`` beside perf.data. For each, one line a comparison:
-transfers, how far times differ. Exit code 0: all agree; 1: something differs; 2: NSIGHT_PT_REAL has no recording.
+DIR contains recordings, each a file perf.data or a directory of that name; or a program ``wrap`` that makes recordings in a given
+directory. Programs are where the recordings say, or below ``symfs`` beside perf.data. For each recording, one line per comparison:
+transfers, time differences. Exit code 0: all agree; 1: something differs; 2: NSIGHT_PT_REAL has no recording.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from decode import edges, parity
 
 VARIABLE = "NSIGHT_PT_REAL"
-#: Between two packets of cycles perf spreads time otherwise: by the ratio that it measured last.
+#: Between two CYC packets perf interpolates time differently: by the last ratio that it measured.
 NEAR_NS = 50
 LINE = re.compile(r"\s*(-?\d+)\s+(\d+)\.(\d{9}):\s+([a-z][a-z ()]*?)\s+([0-9a-f]+)(?: \S+)? =>\s+([0-9a-f]+)")
 COLUMNS = ("from", "to", "kind")
@@ -33,7 +33,7 @@ KINDS = {"call": 1, "return": 2, "syscall": 3, "sysret": 4, "hw int": 5, "iret":
 
 
 def recordings(place: Path, scratch: Path) -> list[Path]:
-    """Every perf.data; ``scratch`` takes those that are to be made."""
+    """Every perf.data; those that must be made are written to ``scratch``."""
     found = sorted(place.rglob("perf.data"))
     if not found and os.access(place / "wrap", os.X_OK):
         subprocess.run([place / "wrap", scratch], check=True, stdout=subprocess.DEVNULL)
@@ -65,7 +65,7 @@ def same_times(a: parity.Array, b: parity.Array, near: int) -> str:
 
 
 def kept(perfs: parity.Array, mine: parity.Array) -> tuple[int, str]:
-    """Whether all that perf decodes is in ours, in order: behind a loss it may have less."""
+    """Whether everything that perf decodes is in our result, in order: after a loss perf may have less."""
     here = iter(mine[list(COLUMNS)].tolist())
     for at, row in enumerate(perfs[list(COLUMNS)].tolist()):
         if row not in here:
@@ -74,7 +74,7 @@ def kept(perfs: parity.Array, mine: parity.Array) -> tuple[int, str]:
 
 
 def ordered(rows: parity.Array) -> str:
-    """Whether time goes back in a buffer: a core's, or a thread's."""
+    """Whether time goes backwards in a buffer of a core or a thread."""
     rows = rows[np.lexsort((np.where(rows["cpu"] < 0, rows["tid"], 0), rows["cpu"]))]
     same = rows["cpu"][1:] == rows["cpu"][:-1]
     same &= (rows["cpu"][1:] >= 0) | (rows["tid"][1:] == rows["tid"][:-1])

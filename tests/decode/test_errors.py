@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Recordings that cannot be decoded, or not all of them: each route names file, cause and fix."""
+"""Recordings that cannot be decoded, or only in part: each route names file, cause and fix."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ CASES = [
         damage.no_aux_data, *pt_said("no Intel PT data", "perf record -a", "nothing was recorded", "longer")
     ),
     Case(damage.cut, *pt_said("no Intel PT data", "SIGINT", "cut before the first data", "SIGINT")),
-    # What lies between two snapshots is a gap, of which perf's routes say what to do.
+    # The time between two snapshots is a gap; perf's routes say what to do about it.
     Case(damage.snapshot, Said(DONE), Said(DONE, "snapshot mode", "without -S")),
     # perf decompresses, and refuses what is damaged
     Case(
@@ -182,14 +182,14 @@ def by_route(route: str, capture: Path, symfs: Path, out: Path) -> subprocess.Co
 
 
 def expected(case: Case, route: str) -> Said:
-    """What a route says; nsight-report has the native decoder's words, and its own exit code."""
+    """The messages of a route; nsight-report prints those of the native decoder, and has its own exit code."""
     if route == "native":
         return case.native
     if route == "program":
         return case.program
     if route == "script":
         return case.script or case.program
-    # nsight-report prints losses of another form
+    # nsight-report prints losses in another form
     found = case.report or case.native
     return Said(DONE) if found.code == DONE else Said(INPUT, found.words, found.hint)
 
@@ -222,7 +222,7 @@ def test_what_cannot_be_decoded_is_named_with_its_fix(
 
 
 def test_of_a_virtual_machine_nothing_is_made_up(quiet: Path, tmp_path: Path) -> None:
-    """The host's code is not its: what is decoded of the rest happened, at the same time."""
+    """The host's code is not the guest's: what is decoded from the rest really happened, at the same time."""
     place = tmp_path / "p"
     shutil.copytree(quiet / "capture.nsight/perf.data", place)
     data = bytearray((place / "data").read_bytes())
@@ -240,7 +240,7 @@ def test_of_a_virtual_machine_nothing_is_made_up(quiet: Path, tmp_path: Path) ->
 
 
 def changed(quiet: Path, directory: Path, change: Callable[[bytearray], None] | None) -> set[tuple[int, ...]]:
-    """Time, kind and addresses of the edges that are decoded of a changed recording."""
+    """Time, kind and addresses of the edges that are decoded from a changed recording."""
     directory.mkdir()
     place = directory / "perf.data"
     shutil.copytree(quiet / "capture.nsight/perf.data", place)
@@ -255,11 +255,11 @@ def changed(quiet: Path, directory: Path, change: Callable[[bytearray], None] | 
 
 
 def test_what_two_snapshots_have_both_is_decoded_once(quiet: Path, tmp_path: Path) -> None:
-    """Also without a gap between them: decoding goes on as if they were one piece."""
+    """Also without a gap between them: decoding continues as if they were one piece."""
     whole = changed(quiet, tmp_path / "a", damage.without_the_end)
     assert len(whole) > 10_000
     found = changed(quiet, tmp_path / "b", damage.overlapping_snapshots)
-    # The packet that is cut at the end, with padding behind it, may tell of one branch.
+    # The packet that is cut at the end, followed by padding, may contain one branch.
     assert found <= whole
     assert len(whole - found) <= 1
 
@@ -272,7 +272,7 @@ def test_between_snapshots_is_a_gap_and_nothing_made_up(quiet: Path, tmp_path: P
 
 
 def test_a_file_that_may_not_be_read_names_who_may(quiet: Path) -> None:
-    # Root may read all: nobody else's programs and directory then.
+    # Root may read everything, so run as nobody, with programs and a directory for it.
     nobody = {"user": 65534, "group": 65534} if os.geteuid() == 0 else {}
     with tempfile.TemporaryDirectory(prefix="nsight-denied-") as name:
         directory = Path(name)
@@ -327,7 +327,7 @@ def vmlinux(kcore_dir: Path, moved: int) -> bytes:
 
 @pytest.mark.parametrize("moved", [0, 0x1400000], ids=["not moved", "KASLR"])
 def test_a_vmlinux_stands_in_for_kcore(quiet: Path, tmp_path: Path, moved: int) -> None:
-    """The kernel's own record of its mapping tells how far it was moved."""
+    """The kernel's own mapping record shows how far it was moved."""
     place = quiet / "capture.nsight/perf.data"
     (tmp_path / "vmlinux").write_bytes(vmlinux(place / "kcore_dir", moved))
     out = tmp_path / "e"

@@ -64,7 +64,7 @@ def test_a_loop_before_and_behind_damaged_packets_is_no_gap(tmp_path: Path) -> N
 
 
 def test_each_psb_between_two_losses_tells_what_was_decoded(tmp_path: Path) -> None:
-    """Five times 1000 ns of the loop behind a PSB, then a damaged packet: none of it is a gap, though nothing is called."""
+    """Five times 1000 ns of the loop after a PSB, then a damaged packet: none of it is a gap, although nothing is called."""
     parts = [pt.psb(20_000 + 5_000 * n, pt.LOOP) + pt.loop(2, 500) + pt.DAMAGED for n in range(5)]
     trace = BEGIN + pt.DAMAGED + b"".join(parts) + pt.psb(50_000, pt.LOOP) + END
     rows = calls(tmp_path, pt.Recording({(0, 7): [trace]}))
@@ -74,7 +74,7 @@ def test_each_psb_between_two_losses_tells_what_was_decoded(tmp_path: Path) -> N
 
 
 def test_losses_stand_in_an_edge_file_where_they_happened(tmp_path: Path) -> None:
-    """``leaf`` returns at 1540 to where no code is, and 5000 ns later packets are damaged before time goes on."""
+    """``leaf`` returns at 1540 to an address without code, and 5000 ns later packets are damaged before time continues."""
     call = pt.cyc(10) + pt.tnt(False) + pt.cyc(20)
     first = pt.psb(1000) + pt.cyc(10) + pt.tip(pt.LOOP) + pt.loop(1, 500) + call + pt.tip(0x500000)
     trace = first + pt.psb(6540, pt.LOOP) + pt.tnt(True) + pt.DAMAGED + pt.psb(50_000, pt.LOOP) + END
@@ -112,7 +112,7 @@ def test_behind_the_last_edges_losses_are_sorted_in_by_time(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_between_two_pieces_of_a_buffer_is_missing_what_no_piece_has(tmp_path: Path, n: int) -> None:
-    """A loop up to the end of one piece was decoded; the next one is a snapshot of later."""
+    """A loop up to the end of one piece was decoded; the next piece is a later snapshot."""
     first = pt.psb(1000) + pt.cyc(10) + pt.tip(pt.LOOP) + pt.loop(20, 500)
     rest = pt.psb(50_000, pt.LOOP) + END
     recording = pt.Recording({(0, 7): [first, rest]}, snapshot=True, apart=True)
@@ -123,7 +123,7 @@ def test_between_two_pieces_of_a_buffer_is_missing_what_no_piece_has(tmp_path: P
 @pytest.mark.parametrize(
     ("overflow", "end"),
     [
-        # Where it goes on is told by a FUP, when by the TSC right behind.
+        # A FUP shows where it continues; the TSC right after it shows when.
         (pt.OVF + pt.fup(pt.LOOP) + pt.psb(50_000, pt.LOOP), 50_000),
         (pt.OVF + pt.fup(pt.LOOP) + pt.tsc(50_000), 50_000),
         # Its own CYC packet has the cycles that it lasted: 11,010 + 4000.
@@ -156,7 +156,7 @@ def test_rows_of_every_table_of_captures_take_time_and_gaps_what_is_left(name: s
     rows = pq.read_table(tables / "calls.parquet")
     top = rows.filter(ds.field("parent_id") == -1).sort_by([("cpu", "ascending"), ("start_ns", "ascending")])
     cpu, begin, dur = (top[c].to_numpy() for c in ("cpu", "start_ns", "dur_ns"))
-    # Nothing is told twice or left out: thread after thread, and gaps between them.
+    # Nothing is reported twice or left out: thread after thread, with gaps between them.
     follows = cpu[1:] == cpu[:-1]
     assert (begin[1:][follows] == (begin + dur)[:-1][follows]).all()
     gaps = rows.filter(ds.field("kind") == "gap")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Recordings made to do harm: what fuzzing found that a perf.data file can do to nsight-decode (tests/fuzz/decode)."""
+"""Malicious recordings: attacks on nsight-decode by a perf.data file that fuzzing found (tests/fuzz/decode)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from decode.damage import COMM, records
 pytestmark = pytest.mark.tools
 
 FORK, MMAP2, LOST_SAMPLES = 7, 10, 13
-#: Processor time; a good one takes a tenth of it.
+#: Limit of processor time; a good recording takes a tenth of it.
 SECONDS = 20
 
 
@@ -39,7 +39,7 @@ def capture(tmp_path: Path) -> Path:
 
 
 def calls(capture: Path) -> dict[str, object]:
-    """What calls.json says of it."""
+    """The contents of calls.json for it."""
     argv = [
         parity.NATIVE,
         "calls",
@@ -95,7 +95,7 @@ WORK, BEHIND = pt.MAIN + 7, pt.MAIN + 12
 def test_deep_recursion_costs_no_more_than_its_calls(
     tmp_path: Path, depth: int, returns: int, given_up: bool
 ) -> None:
-    """Neither is each return looked for in all that is open, nor is all that is open written again for each call."""
+    """A return does not search all open calls, and a call does not write all open calls again."""
     down = [
         pt.psb(at) + (pt.cyc(10) + pt.tnt(*[False] * 6)) * 700
         for at in range(1000, 1000 + depth // 6 * 10, 7000)
@@ -120,7 +120,7 @@ def test_deep_recursion_costs_no_more_than_its_calls(
     assert left == returns and depth < rows.num_rows - left < depth * 1.4
 
 
-#: Address space; a small recording takes a third of it.
+#: Limit of address space; a small recording takes a third of it.
 BYTES = 150 << 20
 
 

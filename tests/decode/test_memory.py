@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What nsight-decode does where memory is limited: as nsight-report limits it, and with less than it needs."""
+"""Behaviour of nsight-decode under a memory limit: with nsight-report's limit, and with less than it needs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def said(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def whole(quiet: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """Calls with all the memory, and what was said of them."""
+    """Calls without a memory limit, and the messages about them."""
     out = tmp_path_factory.mktemp("whole")
     done = calls(quiet, out, 1, resource.RLIM_INFINITY)
     assert done.returncode == 0, done.stderr
@@ -66,7 +66,7 @@ def test_eight_threads_need_no_more_than_is_granted(
 def test_memory_that_is_short_is_no_damage_of_the_recording(
     quiet: Path, whole: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
-    """Whether it suffices or not: nothing is missing from what is written without an error."""
+    """Whether memory suffices or not: if there is no error, the output is complete."""
     codes = set()
     for limit in range(60 << 20, 300 << 20, 30 << 20):
         done = calls(quiet, tmp_path, 1, limit)

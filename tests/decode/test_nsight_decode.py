@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nsight-decode on committed captures: symbols, slices, windows, files that are damaged or of another kind."""
+"""nsight-decode on committed captures: symbols, slices, windows, files that are damaged or of the wrong kind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.tools
 
 SEED = 20261121
 N_DAMAGED = 60
-#: A damaged file must not make it take more: processor time, of which a busy machine takes no more, and memory.
+#: A damaged file must not make it use more processor time (which does not depend on other load) or memory than this.
 SECONDS, BYTES = 60, 3 << 30
 HANGS_S = 10 * SECONDS
 
@@ -59,7 +59,7 @@ def data_of(capture: Path) -> Path:
 
 
 def run(*argv: str | Path) -> subprocess.CompletedProcess[str]:
-    """The program, bounded."""
+    """The program, with limits."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
@@ -86,7 +86,7 @@ LINE = re.compile(
 
 
 def by_perf(capture: Path) -> list[tuple[int, int, int, int, int, str, str]]:
-    """perf's text: kind, from, to, pid, tid, and what these addresses are called."""
+    """perf's text: kind, from, to, pid, tid, and the names of these addresses."""
     argv = ["perf", "script", "-i", data_of(capture), "--symfs", capture / "symfs", "--itrace=cr"]
     argv += ["-F", "cpu,pid,tid,time,ip,addr,flags,sym"]
     text = subprocess.run([str(a) for a in argv], capture_output=True, text=True, check=True).stdout
@@ -214,7 +214,7 @@ def test_calls_of_a_window_are_those_of_the_whole(directory: Path, tmp_path: Pat
     assert run(*given, tmp_path / "some", *options).returncode == 0
 
     def within(table: pa.Table) -> list[tuple[object, ...]]:
-        """What begins and ends in a window, whose begin was seen: what begins before it is not known there."""
+        """Calls that begin and end in a window and whose begin was recorded: earlier begins are unknown there."""
         names = (
             "start_ns",
             "dur_ns",
@@ -318,7 +318,7 @@ def keys(stream: edges.Stream) -> list[tuple[int, ...]]:
 def test_behind_missing_code_decoding_goes_on_at_the_next_address(
     quiet: Path, tmp_path: Path, lacks: str
 ) -> None:
-    """No less than perf keeps, nothing that did not happen, and the same by slices of any size."""
+    """No less than perf keeps, nothing that did not happen, and the same result for slices of any size."""
     if not shutil.which("perf"):
         skip_or_fail("perf", "perf is not installed")
     symfs, data = tmp_path / "symfs", data_of(quiet)
@@ -337,7 +337,7 @@ def test_behind_missing_code_decoding_goes_on_at_the_next_address(
     for stream in streams[1:]:
         assert (stream.edges == streams[0].edges).all() and (stream.events == streams[0].events).all()
     mine = keys(streams[0])
-    # In order, and at the same time: packets behind a gap tell it as those before it.
+    # In order, and at the same time: packets after a gap carry time just as those before it.
     whole = iter(keys(decoded(quiet, tmp_path / "whole")))
     strangers = [
         key
@@ -347,13 +347,13 @@ def test_behind_missing_code_decoding_goes_on_at_the_next_address(
     assert not strangers
     by_perf = keys(parity.by_perf(data, symfs, tmp_path, "nsight.py"))
     assert len(mine) >= len(by_perf) > 40_000
-    # perf tells a missing object once, whatever it costs.
+    # perf reports a missing object once, however much is lost.
     assert (streams[0].events["code"] == 1).sum() > 20
 
 
 @pytest.mark.parametrize("name", unpack.names())
 def test_every_branch_and_event_has_a_packet_of_its_own(directory: Path, tmp_path: Path, name: str) -> None:
-    """What libipt tells is in the packets in that order: no time is libipt's."""
+    """libipt's events are in the packets in that order: no time is taken from libipt."""
     capture = directory / name
     done = run("edges", data_of(capture), "--symfs", capture / "symfs", "-o", tmp_path / "e")
     assert done.returncode == 0
@@ -386,7 +386,7 @@ def test_links_of_a_recorded_machine_stay_below_its_root(quiet: Path, tmp_path: 
     assert "code missing: /usr/bin/memcached" in done.stderr
     assert "a link leads out of --symfs: copy the file there" in done.stderr
     assert len(edges.read(tmp_path / "out").edges) < len(whole)
-    # An absolute one is of the recorded machine's root, and followed there.
+    # An absolute link is relative to the recorded machine's root, and is followed there.
     shutil.move(aside, symfs / "aside")
     program.unlink()
     program.symlink_to("/aside")

@@ -27,7 +27,7 @@ def decoder() -> None:
 
 
 def test_every_route_tells_what_was_executed_and_when() -> None:
-    """A recording of each kind; run.py makes as many as one likes, and lets perf decode some."""
+    """A recording of each kind; run.py makes any number of them, and lets perf decode some."""
     n = 60
     result = run.run(
         n * len(batch.KINDS), 0, list(batch.KINDS), n, with_perf=shutil.which("perf") is not None
@@ -37,7 +37,7 @@ def test_every_route_tells_what_was_executed_and_when() -> None:
 
 
 def test_the_reader_tells_the_generators_own_time() -> None:
-    """Where cycles are counted, a CYC packet tells when the next one was written: the encoder's clock, to a tick of rounding."""
+    """If cycles are counted, a CYC packet gives the time of the next packet: the encoder's clock, up to one tick of rounding."""
     sequences = [generator.sequence(seed, batch.KINDS["branches alone"], 1 << 20) for seed in range(50)]
     for sequence in sequences:
         found = reader.packets(sequence.trace)
@@ -85,7 +85,7 @@ def test_a_fup_of_event_trace_is_no_interrupt(tmp_path: Path) -> None:
 
 
 def test_marks_have_the_time_of_their_packet_and_hold_nothing_up(tmp_path: Path) -> None:
-    """Behind a change of frequency libipt's own time may be far ahead."""
+    """After a change of frequency libipt's own time may be far ahead."""
     trace = BEGIN + pt.cyc(20) + bytes([2, 3, 40, 0]) + pt.loop(3, 400) + pt.psb(2000, pt.LOOP)
     trace += pt.cyc(10) + pt.tnt(False) + pt.cyc(10) + pt.tip(pt.LOOP) + pt.loop(1, 10)
     recording = pt.Recording({(0, 7): [trace]})
@@ -116,7 +116,7 @@ def test_the_first_cycles_behind_a_psb_are_spread_though_cbr_comes_behind_tsc(tm
 def test_time_goes_on_up_to_an_mtc_of_a_long_period_or_an_unknown_rate(
     tmp_path: Path, period: int, ratio: tuple[int, int]
 ) -> None:
-    """MTC packets have bits that TMA has not, or CPUID 15H of the recorded machine is not known."""
+    """MTC packets have bits that TMA does not have, or CPUID 15H of the recorded machine is unknown."""
     tma = b"\x02\x73" + (512 - 345).to_bytes(2, "little") + bytes(3)
     status = pt.tsc(1000) + tma + bytes([2, 3, pt.RATIO, 0]) + b"\x99\x01" + pt.fup(pt.MAIN)
     trace = b"\x02\x82" * 8 + status + pt.PSBEND + pt.cyc(10) + pt.tip(pt.LOOP)
@@ -131,7 +131,7 @@ def test_time_goes_on_up_to_an_mtc_of_a_long_period_or_an_unknown_rate(
 
 
 def test_the_branch_before_an_overflow_is_known(tmp_path: Path) -> None:
-    """Its TIP was written, though no code runs behind it."""
+    """Its TIP was written, although no code runs after it."""
     trace = BEGIN + pt.cyc(5) + pt.tnt(False) + pt.cyc(5) + pt.tip(pt.LOOP)
     trace += pt.cyc(1000) + pt.OVF + pt.fup(pt.LOOP) + pt.loop(2, 10)
     recording = pt.Recording({(0, 7): [trace]})

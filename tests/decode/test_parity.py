@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""All routes from packets to calls tell the same transfers, on every committed capture."""
+"""All routes from packets to calls give the same transfers, on every committed capture."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from decode import edges, parity
 
 pytestmark = pytest.mark.tools
 
-#: perf takes the wrong thread behind an overflow, up to the next switch (Documentation/decoders.md).
+#: perf assigns the wrong thread after an overflow, up to the next context switch (Documentation/decoders.md).
 OTHER_THREADS = {"overflow"}
 
 

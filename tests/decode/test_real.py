@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Recordings of real processors, which are not part of this tree: all routes tell the same, at the same times."""
+"""Recordings of real processors, which are not part of this tree: all routes give the same result, with the same times."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_rows_of_real_recordings_take_time_and_follow_each_other(
 
 def test_the_script_compares_what_it_is_given(decoders: None, tmp_path: Path) -> None:
     """Also what a program ``wrap`` makes; without any it says so."""
-    # Tracing is off at the PSB, and goes on at once.
+    # Tracing is off at the PSB, and starts right after it.
     trace = pt.psb(1000).replace(pt.fup(pt.MAIN), b"") + pt.enable(pt.MAIN) + pt.cyc(10) + pt.tip(pt.LOOP)
     trace += pt.cyc(10) + pt.tnt(False) + pt.cyc(20) + pt.tip(pt.LOOP) + pt.loop(3, 10)
     pt.Recording({(-1, 7): [trace]}).write(tmp_path / "made")

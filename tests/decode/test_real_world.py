@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What recordings of real machines have and the emulator's have not: no CPU in the file, returns behind a loss, buffers of threads."""
+"""Features that recordings of real machines have and the emulator's do not: no CPU in the file, returns after a loss, per-thread buffers."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_jumps_of_32_bit_code_are_no_others(tmp_path: Path) -> None:
 
 
 def test_a_compressed_return_behind_a_loss_is_not_the_fault_of_the_programs(tmp_path: Path) -> None:
-    """The TIP in the loop contradicts it; decoding goes on within ``leaf``, whose call is not known there."""
+    """The TIP in the loop contradicts it; decoding continues within ``leaf``, whose call is unknown there."""
     begin = pt.psb(1000) + pt.cyc(10) + pt.tnt(True) + pt.loop(20, 500)
     lost = pt.tip(pt.LEAF) + pt.cyc(10) + pt.tnt(True)
     recording = pt.Recording({(0, 7): [begin + lost + pt.psb(50_000, pt.LOOP) + pt.loop(2, 10)]})
@@ -149,7 +149,7 @@ def test_gaps_of_threads_with_buffers_of_their_own_are_theirs(tmp_path: Path) ->
         if r["kind"] == "gap"
     ]
     assert gaps == [(-1, 7, 7, 1010, 3990), (-1, 7, 8, 7010, 990), (-1, 7, 7, 9000, 11_000)]
-    # Each thread's rows hang together, whatever the other one does.
+    # Each thread's rows are continuous, whatever the other thread does.
     by_id = {row["call_id"]: row for row in rows}
     assert len(by_id) == len(rows)
     assert all(by_id[r["parent_id"]]["tid"] == r["tid"] for r in rows if r["parent_id"] != -1)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the documents and the structure of the tree promise."""
+"""Checks of the documents and of the tree's structure."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which modules use which, of programs in C and in Rust: what stands in their source, without a compiler."""
+"""Dependencies between modules of programs in C and in Rust, read from their source without a compiler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Graph = dict[str, set[str]]
 
 
 def c(files: dict[Path, str]) -> Graph:
-    """Of C files by their paths: a module is NAME.c, NAME.h or both, and uses those whose headers it includes."""
+    """The graph of C files by path: a module is NAME.c, NAME.h or both, and uses the modules whose headers it includes."""
     graph: Graph = {str(path.with_suffix("")): set() for path in files}
     for path, text in files.items():
         for name in re.findall(r'^#include "([^"]+)"', text, re.M):
@@ -26,12 +26,12 @@ def c(files: dict[Path, str]) -> Graph:
 
 
 def rust(files: dict[str, str]) -> Graph:
-    """Of a crate's files by their paths below src/."""
+    """The graph of a crate's files by their paths below src/."""
     return Crate(files).graph()
 
 
 def _code(text: str) -> str:
-    """Without comments, and without what only tests or fuzz targets have, which stands last in a file or in a file of its own."""
+    """Source without comments, and without code only for tests or fuzz targets, which is last in a file or in a separate file."""
     text = re.sub(r"//[^\n]*", "", text)
     text = re.sub(r"#\[cfg\((?:test|fuzzing)\)\]\s*(?:pub )?mod \w+;", "", text)
     return re.split(r"#\[cfg\(test\)\]\s*mod \w+ \{", text)[0]
@@ -65,7 +65,7 @@ class Crate:
         return tuple(parts[:-1] if parts[-1] == "mod" else parts)
 
     def _absolute(self, module: Module, path: str) -> Module | None:
-        """Of a path as ``module`` writes it; None: of another crate."""
+        """Resolve a path as written in ``module``; None: it is in another crate."""
         first, *rest = path.split("::")
         base = () if module in (("lib",), ("main",)) else module
         if first in ("crate", CRATE):
@@ -77,7 +77,7 @@ class Crate:
         return (*base, first, *rest) if (*base, first) in self.of else None
 
     def _uses(self, module: Module) -> Iterator[tuple[bool, str]]:
-        """Paths, and whether other modules find here what they lead to."""
+        """Paths, and whether other modules can find their targets here."""
         text = self.of[module]
         declaration = re.compile(r"(pub(?:\([^)]*\))? +)?\buse\s+([^;]+);")
         for public, tree in declaration.findall(text):
@@ -86,7 +86,7 @@ class Crate:
             yield False, path
 
     def _defined(self, path: Module) -> Module | None:
-        """The module that has what a path leads to."""
+        """The module that contains the target of a path."""
         at = max((n for n in range(len(path) + 1) if path[:n] in self.of), default=0)
         if not at:
             return None
@@ -97,7 +97,7 @@ class Crate:
         return path[:at]
 
     def graph(self) -> Graph:
-        """Which modules each uses."""
+        """The modules that each module uses."""
         return {".".join(module): set(map(".".join, self._used(module))) for module in self.of}
 
     def _used(self, module: Module) -> set[Module]:

@@ -50,7 +50,7 @@ def test_case_study_script_draws_every_iteration_and_prints_what_the_reports_say
     )
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines()[1:]]
-    # 2,000 messages of 10 us, of which 10 of every 200 but the first wait for the hog: the shares are the report's.
+    # 2,000 messages of 10 us; 10 of every 200, except the first 200, wait for the hog: the shares are the report's.
     assert [row[:4] for row in rows] == [
         ["1-initial", "2000", "10.0", "10.0"],
         ["2-renamed", "2000", "10.0", "10.0"],

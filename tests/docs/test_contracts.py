@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Documents against the code itself: defaults, choices, exit codes, formats, parameters of the scripts."""
+"""Documents agree with the code: defaults, choices, exit codes, formats, parameters of the scripts."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ PAGES = sorted(MAN.iterdir())
 SCRIPTS = sorted((ROOT / "bpftrace").glob("*.bt"))
 PARSERS = {"nsight-record.8": nsight_record.cli.parser(), "nsight-report.1": nsight_report.cli.parser()}
 FORMATS = (DOCS / "formats.md").read_text()
-# Long ones are in tests/docs/test_documents.py; -h and -o stand beside theirs.
+# Long options are tested in tests/docs/test_documents.py; -h and -o stand beside their long forms.
 SHORT = re.compile(r"(?<![\w-])-[a-zA-Z](?![\w-])")
 
 
 def plain(page: Path) -> str:
-    """A man page without the escapes that hide words."""
+    """A man page without escapes, which would hide words."""
     text = re.sub(r"\\f[BIRP]|\\s[+-]?\d", "", page.read_text())
     return text.replace("\\-", "-").replace("\\&", "").replace('"', "")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Documents against the programs: options, exit codes, probes, fields, names of files and targets."""
+"""Documents agree with the programs: options, exit codes, probes, fields, names of files and targets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def help_text(page: str) -> str:
 
 
 def plain(page: Path) -> str:
-    """A man page without the escapes that hide words."""
+    """A man page without escapes, which would hide words."""
     text = re.sub(r"\\f[BIRP]|\\s[+-]?\d", "", page.read_text())
     return text.replace("\\-", "-").replace("\\&", "").replace('"', "")
 
@@ -59,7 +59,7 @@ def options(text: str) -> set[str]:
 
 @pytest.mark.parametrize("page", sorted(TOOLS))
 def test_man_page_and_help_have_the_same_options(page):
-    # Options of other programs may be mentioned in running text: what counts is the list of options.
+    # Options of other programs may be mentioned in running text: only the list of options counts.
     section = plain(MAN / page).partition(".SH OPTIONS")[2].partition(".SH ")[0]
     said = options(help_text(page))
     if page not in RUST_TOOLS:

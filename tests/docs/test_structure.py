@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The checker of the report's structure: each fault that it looks for is found in a package made for it."""
+"""The checker of the report's structure finds each kind of fault in a package made for it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Words that only this tree knew, and that the field's terms replaced, do not come back."""
+"""Former words of this project, which were replaced by the field's terms, do not come back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from conftest import ROOT
 
-#: What stands elsewhere under rules of its own: vendored, sent to others, hostile on purpose, or old by intent.
+#: Files with other rules: vendored, sent to other projects, hostile on purpose, or intentionally old.
 ELSEWHERE = re.compile(
     r"kernel-patches/|tools/nsight-decode/libipt/|/vendor/|/corpus/|\.xz$|CHANGELOG|kernel-functions\.csv|test_words"
 )
@@ -19,7 +19,7 @@ EVERYWHERE = re.compile(
     r"wake-up not seen|took turns|made up for elsewhere|late interrupt|core wake-up|poll put off|state off the core)\b",
     re.IGNORECASE,
 )
-#: In documents also words that code has in names of columns, or that stand for something else there.
+#: Only in documents: code uses these words in names of columns, or with another meaning.
 DOCUMENTS = re.compile(
     r"(?<![\w`-])stamps?(?![\w`.-])|\b(of whose|is told|are told|cannot see|number of a message|stood still)\b",
     re.IGNORECASE,

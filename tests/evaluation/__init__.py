@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How right and how costly it is: truth, case study, benchmarks."""
+"""How accurate and how costly NSight is: truth, case study, benchmarks."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs of the evaluation are started by hand and by make: each finds what it imports by itself."""
+"""Programs of the evaluation are started by hand and by make: each finds its imports by itself."""
 
 import subprocess
 import sys

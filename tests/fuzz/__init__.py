@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What reads hostile files, fed with such files, guided by coverage."""
+"""Coverage-guided fuzzing of the code that reads hostile files."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One target fuzzed once: what libFuzzer says of it, and what it left behind."""
+"""One fuzzing session of one target: libFuzzer's output, and the files that it left."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .targets import Target
 
 #: Files that libFuzzer writes for an input that it stopped at.
 ARTEFACTS = ("crash-*", "timeout-*", "oom-*", "leak-*")
-#: libFuzzer takes a process's largest RSS for its own, and across exec() that is the one of whoever forked it: a small shell.
+#: libFuzzer uses the process's peak RSS, which survives exec() and is then the forking process's: so a small shell forks it.
 _SMALL = ("sh", "-c", '"$@"; exit $?', "sh")
-#: Beyond the target's own limit: it was killed, which is a finding as well.
+#: Extra time beyond the target's own limit: then it was killed, which is a finding too.
 GRACE_S = 60
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a session showed. ``edges``: covered; ``findings``: files that repeat what went wrong."""
+    """Results of a session. ``edges``: covered edges; ``findings``: files that reproduce the faults."""
 
     target: Target
     executions: int
@@ -44,12 +44,12 @@ class Result:
 
 
 def replay(target: Target, inputs: list[Path], seconds: int = 600) -> Result:
-    """Run these inputs, each once."""
+    """Run each of these inputs once."""
     return _run(target, ["-runs=1", *map(str, inputs)], seconds, Path(tempfile.gettempdir()), len(inputs))
 
 
 def fuzz(target: Target, kept: Path, options: list[str], seconds: int) -> Result:
-    """Fuzz in a copy of the corpus; ``kept`` gets what went wrong, and the corpus as it grew."""
+    """Fuzz in a copy of the corpus; findings, and the grown corpus, are stored in ``kept``."""
     kept.mkdir(parents=True, exist_ok=True)
     corpus = kept / "corpus"
     corpus.mkdir(exist_ok=True)

@@ -12,7 +12,7 @@ BIN = HERE.parents[1] / "build" / "fuzz" / "bin"
 CORPORA = HERE / "corpus"
 #: Rust and libipt; the readers in C; the readers in Python.
 GROUPS = ("decode", "native", "readers")
-#: A group's Makefile ends with it where this machine lacks what the group needs, and says what.
+#: Exit code of a group's Makefile if this machine lacks something that the group needs; the Makefile prints what.
 UNAVAILABLE = 77
 
 
@@ -29,12 +29,12 @@ class Target:
 
     @property
     def label(self) -> str:
-        """Unique; the name of its program and of its corpus."""
+        """Unique name, also of its program and of its corpus."""
         return f"{self.group}-{self.name}"
 
     @property
     def program(self) -> Path:
-        """What ``make`` builds."""
+        """The program that ``make`` builds."""
         return BIN / self.label
 
     @property
@@ -56,7 +56,7 @@ class Target:
 
 
 def of_group(group: str) -> list[Target]:
-    """What the group's ``make list`` prints: name, max_len, memory, timeout, and what it reads."""
+    """Output of the group's ``make list``: name, max_len, memory, timeout, and what it reads."""
     argv = ["make", "-s", "-C", str(HERE / group), "list"]
     text = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
     found = []
@@ -67,12 +67,12 @@ def of_group(group: str) -> list[Target]:
 
 
 def every() -> list[Target]:
-    """All of all groups."""
+    """All targets of all groups."""
     return [target for group in GROUPS for target in of_group(group)]
 
 
 class BuildError(Exception):
-    """A group cannot be built; ``unavailable``: it needs what this machine cannot have."""
+    """A group cannot be built; ``unavailable``: it needs something that this machine cannot have."""
 
     def __init__(self, text: str, unavailable: bool) -> None:
         super().__init__(text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Committed inputs and a fixed number of new ones through each fuzz target; and that a finding is one."""
+"""Each fuzz target runs the committed inputs and a fixed number of new ones; and a finding is recognized."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fuzz.targets import Target
 
 pytestmark = pytest.mark.tools
 
-#: Inputs of each target, from one seed, the same on every machine: some seconds of each.
+#: Number of new inputs for each target, from one seed, the same on every machine: some seconds each.
 N_RUNS = {"native": 2_000, "decode": 500, "readers": 100}
 #: Of a target that only refuses its inputs: some ten.
 LEAST_EDGES = 50
-#: A corpus is for starting, not for keeping what a long run found.
+#: A corpus is a starting point, not a store for the results of a long run.
 MOST_FILES, MOST_BYTES = 24, 64 * 1024
 
 

@@ -31,5 +31,5 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def edges(captures: dict[str, Path]) -> dict[str, list[runs.Edge]]:
-    """What perf itself prints of each."""
+    """perf's own output for each of them."""
     return {name: runs.text_edges(directory) for name, directory in captures.items()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Copies of a capture with something wrong in its perf.data."""
+"""Copies of a capture with faults in its perf.data."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Damaged:
         struct.pack_into("<" + layout, self.data, at, *values)
 
     def time_at(self, at: int, length: int) -> int:
-        """Time of a record: tid, time, cpu and identifier stand at its end."""
+        """Time of a record, which ends with tid, time, cpu and identifier."""
         return struct.unpack_from("<Q", self.data, at + length - 24)[0]
 
     def write(self, size: int | None = None) -> Path:
-        """Write it, all or cut; returns the directory of the capture."""
+        """Write it, complete or cut; returns the directory of the capture."""
         self.path.write_bytes(self.data[:size])
         return self.directory

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Running perf on captures, and reading what comes out independently of the code under test."""
+"""Runs perf on captures, and reads its output independently of the code under test."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def text_edges(capture: Path) -> list[Edge]:
 
 @dataclass
 class Stream:
-    """What an edge stream holds."""
+    """Contents of an edge stream."""
 
     edges: list[Edge] = field(default_factory=list)
     events: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nsight.py on a file with a clock map: what it writes as clock.tsv is the clock, exactly."""
+"""nsight.py on a file with a clock map: the clock.tsv that it writes describes the clock exactly."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def body(**given: int) -> bytes:
 
 
 def converted(lines: list[str], tsc: list[int], domain: str = "realtime") -> list[int]:
-    """By the report's own clock map of such a clock.tsv."""
+    """Convert with the report's own clock map of such a clock.tsv."""
     readings = clock_readings.parse("\n".join(lines).encode() + b"\n")
     table, _ = build(readings)
     out, _, ok = ClockMap(table).convert_masked(np.array(tsc), "tsc", domain)
@@ -116,7 +116,7 @@ def with_clock(captures, tmp_path) -> Path:
 
 
 def insert(data: bytearray, at: int, size: int, records: bytes) -> None:
-    """Put records first; what the header and the index of the trace point to moves on."""
+    """Insert records at the beginning, and adjust the offsets in the header and in the index of the trace."""
     shift = len(records)
     bits = [i for i in range(256) if int.from_bytes(data[72:104], "little") >> i & 1]
     table = at + size

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Inputs and outputs that cannot be used: an error that names the cause and the fix, and an exit code."""
+"""Unusable inputs and outputs: an error names the cause and the fix, and there is an exit code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.tools
 
 NO_PT = runs.TOP / "tests/report/capture/data/loopback.data"
 ROUTES = ("script", "program")
-#: Nothing that works takes so long, on however busy a machine.
+#: No working run takes this long, however busy the machine is.
 HANGS_S = 120
 
 
@@ -94,7 +94,7 @@ def test_file_cut_later_is_read_as_far_as_it_goes(route, damaged, tmp_path):
     if done.returncode == 0:
         assert "the file is cut at byte" in done.stdout.partition("\n\n")[0]
         assert len(runs.read_stream(tmp_path / "out").edges) > 1000
-    else:  # perf itself may refuse it: then that is said
+    else:  # perf itself may refuse it: then this is reported
         assert done.returncode in (4, 255)
         assert done.stderr
 
@@ -128,7 +128,7 @@ def test_header_with_impossible_offsets(damaged, tmp_path):
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("size", [1 << 63, (1 << 64) - 40])
 def test_records_of_impossible_size(size, route, damaged, tmp_path):
-    # Stock perf reads such a file for ever.
+    # Stock perf reads such a file forever.
     at, _ = list(damaged.records(files.AUXTRACE))[2]
     damaged.put(at + 8, "Q", size)
     done = run(route, damaged.write(), tmp_path / "out")
@@ -211,7 +211,7 @@ def test_reader_that_goes_away(captures):
 
 @pytest.mark.timing
 def test_interrupted_perf_prints_what_it_has_and_says_so(captures, tmp_path):
-    """Its output is a pipe that is read only after the signal: it cannot come to the end before."""
+    """Its output is a pipe that is read only after the signal, so it cannot finish earlier."""
     pipe, out = tmp_path / "pipe", tmp_path / "out"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # whether it has a writer yet or not
@@ -268,7 +268,7 @@ def waits_in_write(pid: int) -> bool:
 
 
 def state(pid: int) -> str:
-    """R, S, T, Z ... as in /proc/PID/stat; Z too if it is not there any more."""
+    """R, S, T, Z ... as in /proc/PID/stat; Z too if the process no longer exists."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
     except (FileNotFoundError, ProcessLookupError):
@@ -276,7 +276,7 @@ def state(pid: int) -> str:
 
 
 def runs_still(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
+    """Whether a process exists and is not a zombie."""
     return state(pid) != "Z"
 
 
@@ -299,20 +299,20 @@ def test_perf_ends_with_the_program(number, captures, tmp_path):
 
 @pytest.mark.timing
 def test_second_perf_ends_with_the_first(captures):
-    """The second one is stopped while it decodes, so that it is there when the first one goes."""
+    """The second one is stopped while it decodes, so that it still exists when the first one ends."""
     assert any(second_perf_was_stopped_and_ended(captures["hog"]) for _ in range(10))
 
 
 def second_perf_was_stopped_and_ended(capture: Path) -> bool:
-    """False if it had done its work before it could be stopped: then nothing was shown."""
-    # The script's own child is perf. Nobody reads what the first one prints, so that it stays.
+    """False if it finished its work before it could be stopped: then the test proves nothing."""
+    # The script's own child is perf. Nobody reads the output of the first one, so it does not end.
     argv = ["perf", "script", *runs.inputs(capture), "--itrace=cr", "-s", str(runs.SCRIPT)]
     argv += ["--", "--api", "process_event"]
     children: list[str] = []
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as first:
         listed = Path(f"/proc/{first.pid}/task/{first.pid}/children")
         waits_for(lambda: children.extend(listed.read_text().split()) or children)
-        # Before it is perf itself, it has not yet asked to end with the first one.
+        # Before it executes perf, it has not yet requested to end with the first one.
         second, own = (Path(f"/proc/{pid}/cmdline") for pid in (children[0], first.pid))
         waits_for(lambda: second.read_bytes() != own.read_bytes())
         os.kill(int(children[0]), signal.SIGSTOP)
@@ -340,7 +340,7 @@ def test_program_says_when_perf_fails(captures, tmp_path):
     ("given", "asked"), [("cr", "cre"), ("crd+e", "crd+ee"), ("cre-o", "cre-o"), (None, "crepw")]
 )
 def test_program_asks_perf_for_errors(given, asked, captures, tmp_path):
-    """A letter behind + or - is a flag of the one before."""
+    """A letter after + or - is a flag of the letter before."""
     perf = tmp_path / "perf"
     perf.write_text(f'#!/bin/sh\nfor word; do echo "$word"; done > {tmp_path}/words\nexit 7\n')
     perf.chmod(0o755)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The filter, called as perf calls it, with samples that no committed capture has."""
+"""The filter, called as perf calls it, with samples that are in no committed capture."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ BRANCHES = b"branches:HG"
 
 
 class Filter:
-    """The filter with a perf around it that is made up."""
+    """The filter inside a fake perf."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -184,7 +184,7 @@ def test_packets_that_are_no_branches(event, raw, code, value, dlfilter):
     stream = dlfilter.end()
     assert stream.events == [(2, 3, 4, 5, code, value)]
     assert stream.blocks == [2, 1, 3]
-    # nsight.py makes the same of them
+    # nsight.py gives the same result for them
     assert collect.synthesised(event.decode().rstrip(":"), raw) == (code, value)
 
 

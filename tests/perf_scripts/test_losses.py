@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Nothing that is lost may vanish: each loss is an event in the stream, and is printed first."""
+"""No loss may go unreported: each loss is an event in the stream, and is printed first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROUTES = ("script", "script with e", "process_event", "program")
 
 
 def streams(capture: Path, tmp_path: Path, route: str) -> tuple[runs.Stream, str]:
-    """The stream of one route, and what it printed."""
+    """The stream of one route, and its messages."""
     output = tmp_path / "out"
     if route == "program":
         done = runs.by_program(capture, output, perf_options=["--itrace=cr"])
@@ -31,12 +31,12 @@ def streams(capture: Path, tmp_path: Path, route: str) -> tuple[runs.Stream, str
 
 
 def first_lines(text: str) -> list[str]:
-    """What is said before anything else."""
+    """The messages before anything else."""
     return text.partition("\n\n")[0].splitlines()
 
 
 def the_error(capture: Path) -> tuple[int, int, int, int]:
-    """Time, core, process and thread of the one error that stock perf tells of."""
+    """Time, core, process and thread of the one error that stock perf reports."""
     argv = ["perf", "script", "-i", capture / "capture.nsight" / "perf.data", "--symfs", capture / "symfs"]
     done = subprocess.run([*map(str, argv), "--itrace=e"], capture_output=True, text=True)
     (found,) = re.findall(
@@ -79,7 +79,7 @@ def test_full_buffer_is_an_event(route, damaged, tmp_path):
     assert [event[:2] + event[4:] for event in stream.codes(runs.TRUNCATED)] == [
         (time, 0, runs.TRUNCATED, size)
     ]
-    # perf loses its way there, and says so.
+    # perf loses track there, and reports it.
     assert [event[5] for event in stream.codes(runs.ERROR)] == [8]
     assert "trace buffer of a core was full" in text.partition("\n\n")[0]
 
@@ -96,7 +96,7 @@ def test_damaged_packets_are_events(route, damaged, tmp_path):
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_every_error_is_told_where_there_are_many(route, damaged, tmp_path):
-    # A bad packet each 5000 bytes, and what follows read as others, overflows among them. perf counts the errors at its end, beside telling each.
+    # A bad packet every 5000 bytes; the bytes after it are read as other packets, including overflows. perf reports each error, and their number at the end.
     for at, length in damaged.records(files.AUXTRACE):
         size = struct.unpack_from("<Q", damaged.data, at + 8)[0]
         for place in range(at + length + 200, at + length + size - 200, 5000):
@@ -123,7 +123,7 @@ def test_lost_records_are_an_event(route, damaged, tmp_path):
 
 
 def test_totals_of_lost_samples_are_not_counted_twice(damaged, tmp_path):
-    # perf's totals at the end include what LOST records told before: 100 + (130 - 100) = 130.
+    # perf's totals at the end include losses that LOST records reported before: 100 + (130 - 100) = 130.
     first, second = [a for a, n in damaged.records(files.COMM) if n >= 56][:2]
     damaged.put(first, "I", files.LOST)
     damaged.put(first + 8, "QQ", 1, 100)

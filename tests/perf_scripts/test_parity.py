@@ -17,7 +17,7 @@ pytestmark = pytest.mark.tools
 
 
 def same(stream: runs.Stream, expected: list[runs.Edge]) -> None:
-    """Edge for edge; says the first that differs."""
+    """Compare edge by edge; report the first difference."""
     for number, (made, wanted) in enumerate(zip(stream.edges, expected)):
         assert made == wanted, number
     assert len(stream.edges) == len(expected)
@@ -51,7 +51,7 @@ def test_program_and_script_write_the_same_events(name, captures, edges, tmp_pat
 
 
 def test_jumps_are_left_out(captures, edges, tmp_path):
-    # --itrace=b lists every branch: those that are no calls and no returns must not get in.
+    # --itrace=b lists every branch: branches that are neither calls nor returns must be left out.
     for route in ("script", "filter"):
         if route == "script":
             runs.by_script(captures["lock"], "-o", tmp_path / route, itrace="b")
@@ -99,7 +99,7 @@ def test_symbols_come_before_the_edges_that_name_them(captures, tmp_path):
 
 @pytest.mark.trixie
 def test_script_and_filter_serve_a_newer_perf(captures, edges):
-    # The directory must be below this checkout, which is all of it that the other system sees.
+    # The directory must be below this checkout: the other system sees no other directory of this one.
     trixie = runs.TOP / "tests/machinery/guest/trixie"
     ready = subprocess.run([trixie, "--prepare"], capture_output=True, text=True)
     if ready.returncode:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Raw records: fast and slow way, files with events of different layouts."""
+"""Raw records: the fast and the slow path, files with events of different layouts."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_lost_samples_that_add_up_to_more_than_a_stream_holds_are_the_most_it_ho
 
 
 def test_record_too_short_for_the_layout_of_its_event_is_left_out(tmp_path):
-    """Its id tells that core, time and thread stand before it, where another record is, or nothing."""
+    """By its ID, core, time and thread should precede it, but another record, or nothing, is there."""
     short = struct.pack("<IHHiiQ", files.COMM, 0, 24, 7, 7, 101)
     wide = perf_file.TRAILER["tid"] | perf_file.TRAILER["time"] | perf_file.TRAILER["cpu"] | 1 << 16
     recording = perf_file.read(_file(tmp_path, short, (1 << 16, wide)))

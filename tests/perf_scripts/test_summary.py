@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The command of the tutorial, as written, and what it prints against perf's own text."""
+"""The command of the tutorial, as written; its output is compared with perf's own text."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_summary_agrees_with_the_text_of_perf(name, captures, edges):
     ran = sum(b[0] - a[0] for a, b in pairwise(made) if b[4] == 0)
     assert float(idle) == round(100 * ran / (made[-1][0] - made[0][0]), 1)
 
-    # Self time: what an edge leads to runs until the next edge, unless trace was off or lost.
+    # Self time: an edge's target runs until the next edge, unless trace was off or lost.
     self_time, n_calls = defaultdict(int), defaultdict(int)
     for edge, following in pairwise(made):
         if edge[8] != 8 and following[8] != 7:

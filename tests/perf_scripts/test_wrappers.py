@@ -41,7 +41,7 @@ def test_report_takes_options_of_perf_and_its_own(captures):
 
 
 def test_record_asks_perf_for_the_right_things(tmp_path):
-    # A perf that only says how it was called, and a wrapper that finds Intel PT in a directory of ours.
+    # A perf that only prints how it was called, and a wrapper that finds Intel PT in a test directory.
     (tmp_path / "perf").write_text('#!/bin/sh\necho "$@"\n')
     (tmp_path / "perf").chmod(0o755)
     (tmp_path / "pt/caps").mkdir(parents=True)
@@ -56,7 +56,7 @@ def test_record_asks_perf_for_the_right_things(tmp_path):
         return subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout.strip()
 
     assert called("-a", "sleep", "1") == "record --kcore --switch-events -e intel_pt/cyc=1/ -a sleep 1"
-    # As in live mode, where perf hands over through a pipe.
+    # As in live mode, in which perf passes its data through a pipe.
     assert called("-a", "-q", "-o", "-") == "record --switch-events -e intel_pt/cyc=1/ -a -q -o -"
     (tmp_path / "pt/caps/psb_cyc").write_text("0\n")
     assert called("-a") == "record --kcore --switch-events -e intel_pt// -a"

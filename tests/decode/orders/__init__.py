@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Orders of Intel PT packets that hardware may write, made at random with what they mean."""
+"""Random orders of Intel PT packets that hardware may write, with their meaning."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Many sequences in one recording, and what each decoder makes of them."""
+"""Many sequences in one recording, and the result of each decoder."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ KINDS = {
         compressed=False, deferred=True, events=False, overflows=False, filters=False
     ),
 }
-#: Those that every libipt reads.
+#: Kinds that every libipt can read.
 PLAIN = ("branches alone, returns not compressed",)
 
 
@@ -61,7 +61,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where a route differs from the truth, first row of a sequence."""
+    """The first row of a sequence in which a route differs from the truth."""
 
     kind: str
     route: str
@@ -113,7 +113,7 @@ def rows_of(stream: edges.Stream, batch: Batch) -> list[list[list[tuple[int, int
 
 
 def differs(expected: list[truth.Row], found: list[tuple[int, int, int, int]], times: bool) -> str:
-    """The first difference of a sequence; tail calls and events as the route has them."""
+    """The first difference in a sequence; tail calls and events in the form of the route."""
     events = [row for row in found if row[0] < 0]
     found = [row for row in found if row[0] >= 0]
     at = 0
@@ -154,7 +154,7 @@ def compare(
     expected: Sequenced[list[list[truth.Row] | None]],
     times: bool,
 ) -> list[Difference]:
-    """Where a stream differs from what is expected."""
+    """Where a stream differs from the expected one."""
     found = []
     for sequences, wanted, got in zip(batch.buffers, expected, rows_of(stream, batch), strict=True):
         for sequence, w, g in zip(sequences, wanted, got, strict=True):
@@ -169,10 +169,10 @@ def expected(batch: Batch) -> list[list[list[truth.Row]]]:
 
 
 def for_perf(rows: list[list[list[truth.Row]]]) -> list[list[list[truth.Row] | None]]:
-    """What perf's routes have: no tail calls, no aborts of transactions among interrupts. None: not to be compared.
+    """Rows as perf's routes have them: no tail calls, no transaction aborts among interrupts. None: do not compare.
 
-    A direct branch that leaves an address filter is told by a TIP.PGD with its target (SDM, "Packet Generation under Different Enable
-    Conditions", unconditional direct near jump). perf looks for that where the recording names the filters, which these do not.
+    A direct branch that leaves an address filter is recorded by a TIP.PGD with its target (SDM, "Packet Generation under Different Enable
+    Conditions", unconditional direct near jump). perf expects this only if the recording names the filters, which these recordings do not.
     """
 
     def kept(sequence: list[truth.Row]) -> list[truth.Row] | None:
@@ -184,7 +184,7 @@ def for_perf(rows: list[list[list[truth.Row]]]) -> list[list[list[truth.Row] | N
 
 
 def taken(sequence: Sequence) -> list[tuple[int, int]]:
-    """(from, to) of all branches that lead elsewhere than to the next instruction."""
+    """(from, to) of all branches that do not lead to the next instruction."""
     found = []
     for step in sequence.steps:
         edge = step.kind not in (generator.OVERFLOW, parity.BEGIN, parity.END)
@@ -194,7 +194,7 @@ def taken(sequence: Sequence) -> list[tuple[int, int]]:
 
 
 def by_libipt(batch: Batch, directory: Path) -> list[Difference]:
-    """Through libipt alone (``pt-libipt``): every branch, also those within functions."""
+    """Only through libipt (``pt-libipt``): every branch, including those within functions."""
     code = directory / "code"
     page = PROGRAM.code.ljust(4096, b"\0")
     # Address spaces: of no CR3, and of those that PIP tells.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Packets as a processor writes them: TNT bits wait for each other, TIPs for TNT bits, and CYC stands before what it times.
+"""Packets as a processor writes them: TNT bits wait for each other, TIPs wait for TNT bits, and CYC precedes the packet that it times.
 
-Sections are of the Intel SDM, volume 3, chapter "Intel Processor Trace". What recordings of processors show besides: no CYC
-directly before a FUP (it is none of the packets that CYC times), but before the TIP or TIP.PGD behind it; TNT behind TIP or MTC
-without CYC where both are of one cycle; CYC between PSB and TSC.
+Quoted sections are from the Intel SDM, volume 3, chapter "Intel Processor Trace". Recordings of processors also show: no CYC
+directly before a FUP (CYC does not time it), but before the TIP or TIP.PGD after it; TNT after TIP or MTC without CYC if both
+are in the same cycle; CYC between PSB and TSC.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from random import Random
 from decode import packets as pt
 
 NOMINAL = pt.RATIO
-#: Offset of the packet that tells of a branch or event, in a list that is filled when it is written.
+#: Offset of the packet of a branch or event, in a list that is filled when the packet is written.
 Slot = list[int]
 
 
@@ -59,7 +59,7 @@ class Encoder:
         return self.tsc * self.options.tsc_ctc[1] // self.options.tsc_ctc[0]
 
     def advance(self, ticks: int, *, quiet: bool = False) -> None:
-        """Time goes on while instructions execute. ``quiet``: packets are lost."""
+        """Time passes while instructions execute. ``quiet``: packets are lost."""
         if self.options.mtc is None or quiet:
             self.tsc += ticks
             self.owed += ticks * self.ratio
@@ -78,7 +78,7 @@ class Encoder:
         self.tsc = end
 
     def sleep(self, ticks: int) -> None:
-        """Time without cycles and MTC ("C-states")."""
+        """Time passes without cycles and MTC ("C-states")."""
         self.tsc += ticks
 
     def stamp(self) -> None:
@@ -95,7 +95,7 @@ class Encoder:
             rest >>= 7
 
     def tell_time(self) -> None:
-        """TSC, and TMA behind it ("TMA: Generation Scenario")."""
+        """TSC, followed by TMA ("TMA: Generation Scenario")."""
         self.stamp()
         self.out += pt.tsc(self.tsc)
         if self.options.mtc is not None:
@@ -107,7 +107,7 @@ class Encoder:
             )
 
     def frequency(self, ratio: int) -> None:
-        """CBR; cycles before it are of the frequency before."""
+        """CBR; earlier cycles have the previous frequency."""
         self.stamp()
         self.out += bytes([2, 3, ratio, 0])
         self.ratio = ratio
@@ -115,7 +115,7 @@ class Encoder:
     # Packets with an address
 
     def address(self, kind: int, ip: int | None) -> int:
-        """TIP or its kin, in the shortest form or a longer one ("IP Compression"); its offset."""
+        """TIP or a related packet, in the shortest form or a longer one ("IP Compression"); returns its offset."""
         at = len(self.out)
         if ip is None:
             self.out.append(kind)
@@ -172,13 +172,13 @@ class Encoder:
         self.tips = []
 
     def drop(self) -> None:
-        """What waits is lost."""
+        """Waiting packets are lost."""
         self.bits, self.tips = [], []
 
     # Groups
 
     def psb(self, ip: int | None, *, tsx: bool | None = None) -> None:
-        """PSB+ ("PSB+"): what is in it may come in any order, but TSC and TMA. ``ip``: None where tracing is off."""
+        """PSB+ ("PSB+"): its packets may come in any order, except TSC and TMA. ``ip``: None if tracing is off."""
         rng = self.rng
         self.flush()
         self.stamp()
@@ -207,6 +207,6 @@ class Encoder:
         self.out += packet
 
     def timed(self, packet: bytes) -> None:
-        """A packet that CYC stands before."""
+        """A packet that is preceded by CYC."""
         self.stamp()
         self.out += packet

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Walks of the program at random, each with its packets and what they mean."""
+"""Random walks of the program, each with its packets and their meaning."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ FAR = {prog.SYSCALL: SYSCALL, prog.SYSRET: SYSRET, prog.INT: SOFT, prog.IRET: IR
 
 @dataclass(slots=True)
 class Step:
-    """A branch or event in order of execution. ``kind``: of an edge, BRANCH where there is none, or OVERFLOW.
+    """A branch or event in order of execution. ``kind``: of an edge, BRANCH if it is no edge, or OVERFLOW.
 
-    ``slot``: offset of its packet; None where none is needed, empty where it was lost. ``to`` of an overflow: 1 without a FUP.
+    ``slot``: offset of its packet; None if it needs no packet, empty if the packet was lost. ``to`` of an overflow: 1 without a FUP.
     """
 
     kind: int
     start: int
     to: int
     slot: Slot | None
-    #: perf has another row: of an abort none, and of a direct branch out of the filter the branch.
+    #: perf has another row: none for an abort, and the branch itself for a direct branch out of the filter.
     special: int = 0
 
 
@@ -56,7 +56,7 @@ class Walk:
     rng: Random
     encoder: Encoder
     ip: int = PROGRAM.start("main")
-    #: Return addresses, and those that the processor would compress returns to.
+    #: Return addresses, and the addresses for which the processor would compress returns.
     frames: list[int] = field(default_factory=list)
     returns: deque[int] = field(default_factory=lambda: deque(maxlen=DEPTH))
     steps: list[Step] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Walk:
     # Tracing on and off
 
     def begin(self) -> None:
-        """TIP.PGE; MODE.Exec before it where the processor has not told the mode."""
+        """TIP.PGE; MODE.Exec before it if the processor has not recorded the mode yet."""
         e, rng = self.encoder, self.rng
         if rng.random() < 0.3:
             e.tell_time()
@@ -80,7 +80,7 @@ class Walk:
         self.on = True
 
     def end(self, start: int, to: int | None) -> None:
-        """TIP.PGD, behind a FUP or a branch."""
+        """TIP.PGD, after a FUP or a branch."""
         self.steps.append(Step(END, start, to or 0, self.encoder.event(PGD, to)))
         self.returns.clear()
         self.on = self.transaction = False
@@ -169,7 +169,7 @@ class Walk:
             e.tip(to, slot)
 
     def far(self, kind: int, at: int, to: int, slot: Slot) -> None:
-        """A far transfer: what changes with it stands before its TIP ("Packet Generation Scenarios")."""
+        """A far transfer: packets of its state changes precede its TIP ("Packet Generation Scenarios")."""
         e, rng = self.encoder, self.rng
         e.flush()
         if kind == prog.IRET and self.options.events and rng.random() < 0.3:
@@ -184,7 +184,7 @@ class Walk:
         slot.extend(e.event(TIP, to))
 
     def told_by(self, kind: int) -> None:
-        """Packets of instructions that have some."""
+        """Packets of instructions that write packets themselves."""
         e, rng, ip = self.encoder, self.rng, self.ip
         if kind == prog.MWAIT and rng.random() < 0.5:
             e.flush()
@@ -251,7 +251,7 @@ class Walk:
         e.flush()
         abort = self.transaction and rng.random() < 0.7
         if abort:
-            # Its TIP leads to where the transaction says.
+            # Its TIP leads to the address that the transaction specifies.
             e.timed(b"\x99\x22")
             self.transaction = False
         elif self.options.events and rng.random() < 0.3:
@@ -291,7 +291,7 @@ class Walk:
         overflow.slot = [len(e.out) - len(pt.OVF)]
         e.whole = True
         if rng.random() < 0.3:
-            # No FUP: its own packet tells when it was over.
+            # No FUP: its own packet shows when it ended.
             overflow.to = 1
             self.unseen()
             if rng.random() < 0.3:
@@ -353,7 +353,7 @@ def sequence(seed: int, options: Options, begin: int) -> Sequence:
         if walk.on:
             encoder.advance(rng.choice((0, 0, 1, 1, 2, 7, 30, 400)))
             walk.step()
-    # So that times of all that came before are told, within the sequence.
+    # So that the sequence itself contains the times of everything before.
     if not walk.on:
         walk.unseen()
         walk.begin()

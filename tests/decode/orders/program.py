@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A small program with every kind of transfer, and what its instructions are.
+"""A small program with every kind of transfer, and a description of its instructions.
 
-Calls lead down only (main, outer, middle, leaf), so that no walk nests without end. ``entry`` is what a system call or ``int`` leads to,
-``handler`` what an interrupt leads to; both call ``below``.
+Calls only lead downwards (main, outer, middle, leaf), so that no walk nests without end. A system call or ``int`` leads to ``entry``,
+an interrupt leads to ``handler``; both call ``below``.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Program:
         self._of = {at: name for name, begin, end in self.functions for at in range(begin, end)}
 
     def function(self, ip: int) -> str:
-        """Name of the function that an address is in."""
+        """Name of the function that contains an address."""
         return self._of[ip]
 
     def start(self, name: str) -> int:
@@ -161,7 +161,7 @@ def _lines() -> list[tuple[str, list[str], str, list[str]]]:
 
 
 def build() -> Program:
-    """The program, its functions 16 bytes aligned."""
+    """The program, with its functions aligned to 16 bytes."""
     at, names, places, functions = BASE, {}, [], {}
     for function, labels, mnemonic, operands in _lines():
         if function not in functions:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""An independent reader of packets: which there are, and the time at each.
+"""An independent reader of packets: lists the packets and the time at each.
 
-It shares nothing with nsight-decode but the rule that the man page states: between two packets that tell a TSC, cycle counts are
-spread so that the clock is right at both, unless CBR's ratio differs by more than an eighth.
+It shares nothing with nsight-decode except the rule in the man page: between two packets with a TSC, cycle counts are scaled so
+that the clock is right at both, unless CBR's ratio differs by more than an eighth.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Names of packets that tell of a branch or event.
+#: Names of packets that record a branch or event.
 TNT, TIP, PGE, PGD, FUP, OVF, PSB = "TNT", "TIP", "PGE", "PGD", "FUP", "OVF", "PSB"
 ADDRESSED = {0x0D: TIP, 0x11: PGE, 0x01: PGD, 0x1D: FUP}
 SIZES = (0, 2, 4, 6, 6, 0, 8, 0)
@@ -119,7 +119,7 @@ def packets(trace: bytes, at: int = 0) -> list[Packet]:
 
 
 class _Line:
-    """A clock that goes on from a known TSC by cycles."""
+    """A clock that continues from a known TSC by counting cycles."""
 
     def __init__(self, nominal: int) -> None:
         self.nominal, self.ratio = nominal, 0
@@ -134,7 +134,7 @@ class _Line:
 def times(
     found: list[Packet], nominal: int, tsc_ctc: tuple[int, int] = (0, 0), mtc: int | None = None
 ) -> list[int | None]:
-    """TSC at each packet; None before the first that tells one."""
+    """TSC at each packet; None before the first packet with a TSC."""
     at: list[int | None] = []
     line = _Line(nominal)
     #: Cycles up to each packet since the last one that told a TSC, or since the frequency changed.
@@ -170,7 +170,7 @@ def times(
         elif packet.name == "CBR":
             line.ratio = packet.value & 0xFF
         elif packet.name == OVF:
-            # What was lost meanwhile had cycles of its own.
+            # The lost part had cycles of its own.
             plain = True
         elif packet.name == "TMA" and line.tsc is not None:
             fast = packet.value >> 24 & 0x1FF

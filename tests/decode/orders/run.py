@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Hold decoders against orders of packets that hardware may write, made at random.
+"""Test decoders with random orders of packets that hardware may write.
 
     run.py [-n SEQUENCES] [--seed FIRST] [--kind NAME]
 
-Each sequence is a walk of a small program with what the SDM allows between: rows of nsight-decode (edges; in slices of one PSB
-each; calls, and build from edges) are compared with what was executed, times with an independent reader of the packets, to 1 ns; of
-every fifth recording also nsight.py, nsight-edges and, where it can, libipt alone. 100,000 sequences take some seven minutes. Exit code 0:
-all agree; 1: something differs (its seed and kind repeat it); 2: usage.
+Each sequence is a walk of a small program, with the events that the SDM allows in between. Rows of nsight-decode (edges; in slices of
+one PSB each; calls, and build from edges) are compared with the executed branches, times with an independent reader of the packets, to
+1 ns. For every fifth recording nsight.py, nsight-edges and, where possible, libipt alone are compared too. 100,000 sequences take about
+seven minutes. Exit code 0: all agree; 1: something differs (its seed and kind repeat it); 2: usage.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from decode import parity
 from decode.orders import batch
 from decode.orders.batch import Difference
 
-#: Sequences of a recording, and how many recordings perf is asked about: it needs most of the time.
+#: Sequences per recording, and how many recordings perf decodes: perf needs most of the time.
 IN_RECORDING, OF_PERF = 2500, 5
 FILTER = parity.SCRIPTS / "dlfilters/nsight-edges.so"
 
@@ -45,7 +45,7 @@ class Result:
 
 
 def tables(made: batch.Batch, directory: Path) -> list[Difference]:
-    """No row of calls, or of build from edges, lasts less than nothing. (Losses and edges of the same time have no order in a file.)"""
+    """No row of calls, or of build from edges, has a negative duration. (Losses and edges of the same time have no order in a file.)"""
     found = []
     for name, argv in (
         ("calls", [directory / "perf.data", "--symfs", directory / "symfs"]),

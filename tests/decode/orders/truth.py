@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a decoder has to make of a sequence: rows with times from the independent reader of packets."""
+"""The expected result for a sequence: rows with times from the independent reader of packets."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from decode.orders import reader
 from decode.orders.encoder import NOMINAL, Options
 from decode.orders.generator import BRANCH, OVERFLOW, Sequence, Step
 
-#: Packets that tell time alone, and those between PSB and PSBEND.
+#: Packets that only carry time, and those between PSB and PSBEND.
 BESIDE = {"PAD", "CYC", "TSC", "MTC", "TMA", "CBR", "MNT", "PSB", "PSBEND"}
 
 
 @dataclass(slots=True)
 class Row:
-    """An edge, or the begin of an overflow (kind OVERFLOW). ``sure``: no packet may be missing that would say whether it was."""
+    """An edge, or the begin of an overflow (kind OVERFLOW). ``sure``: no packet that would prove it can be missing."""
 
     kind: int
     start: int
@@ -41,7 +41,7 @@ def _known(steps: list[Step]) -> list[tuple[Step, bool]]:
     lost = False
     for step in steps:
         if step.kind == OVERFLOW:
-            # Nothing tells whether what needs no packet came behind the last one.
+            # Nothing shows whether steps that need no packet followed the last one.
             for at in range(len(known) - 1, -1, -1):
                 if known[at][0].slot:
                     break
@@ -54,7 +54,7 @@ def _known(steps: list[Step]) -> list[tuple[Step, bool]]:
 
 
 def _patch(made: list[Row], untold: int | None, time: int) -> tuple[int, None]:
-    """Rows whose time was not told have this one."""
+    """Rows without a recorded time have this one."""
     for row in made[untold:] if untold is not None else ():
         row.time = time
     return time, None

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""What nsight-capsule costs: round trips and bulk TCP through veth, bridge and VXLAN, interleaved with nothing, and ns a point.
+"""Overhead of nsight-capsule: round trips and bulk TCP through veth, bridge and VXLAN, interleaved with runs without it, and ns per point.
 
-Every round measures each setting once, in a new order. Prints medians and ratios to the rounds without nsight-capsule, and what the
-kernel says of the programs' run time (its own cost of measuring, about 60 ns a run, included).
+Every round measures each setting once, in a new order. Prints medians, their ratios to runs without nsight-capsule, and the
+programs' run time as measured by the kernel (including the kernel's measurement overhead, about 60 ns per run).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BULK = 1 << 16
 
 
 def echo(server: socket.socket, leave: threading.Event) -> None:
-    """Send back what comes, until the peer goes away."""
+    """Echo until the peer closes the connection."""
     server.settimeout(0.2)
     while not leave.is_set():
         try:
@@ -63,7 +63,7 @@ def round_trips(client: socket.socket, seconds: float) -> list[int]:
 
 
 def bulk(client: socket.socket, server: socket.socket, seconds: float) -> float:
-    """Bytes a second that were read."""
+    """Bytes read per second."""
     leave = threading.Event()
     data = b"y" * BULK
 
@@ -132,7 +132,7 @@ def stamping(bed: Bed, rate: str) -> Iterator[None]:
 
 @contextmanager
 def counted() -> Iterator[None]:
-    """The kernel measures how long programs run."""
+    """Let the kernel measure the run time of BPF programs."""
     before = _STATS.read_text()
     _STATS.write_text("1")
     try:
@@ -142,7 +142,7 @@ def counted() -> Iterator[None]:
 
 
 def run_times(bed: Bed, rate: str, traffic: Callable[[], object]) -> dict[str, tuple[int, float]]:
-    """Of each program's name: runs, and ns a run."""
+    """By program name: runs, and ns per run."""
     found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     with counted(), stamping(bed, rate):
         before = {p["id"] for p in _programs()} if rate == "nothing" else set()
@@ -162,7 +162,7 @@ def _programs() -> list[dict[str, object]]:
 
 
 def main() -> int:
-    """Exit code 0: it measures, and sets no goal."""
+    """Exit code 0: it only measures, and has no goal."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What clock conversion and clock recording cost, against peers in the same run.
+"""Cost of clock conversion and clock recording, compared with peers in the same run.
 
     python tests/evaluation/bench/bench_clocks.py [--values N] [--seconds S]
 
 Conversion: ``ClockMap.convert`` (exact integers, refusals, bounds) against ``numpy.interp`` on
-float64, which does less and is off by what is printed. Recording: the CPU share of nsight-clock at
-its default against polling without sleep, which burns a core, and the size of what it writes.
+float64, which does less; its error is printed. Recording: the CPU share of nsight-clock with its
+defaults against polling without sleep, which uses a whole core; and the size of its output.
 """
 
 from __future__ import annotations

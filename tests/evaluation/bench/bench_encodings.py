@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""What it costs to read numbers of table ``calls``, by encoding and compression: processor time and bytes a call.
+"""Cost of reading numbers of table ``calls``, by encoding and compression: processor time and bytes per call.
 
     python tests/evaluation/bench/bench_encodings.py [--calls FILE] [--rows N]
 
-Without a file a capture of the report's benchmark is made. Each column is written in row groups as the store writes them, and
-read alone; the better of two reads. nsight-report writes what its store.py says, marked with *.
+Without a file, a capture of the report's benchmark is made. Each column is written in row groups, like those of the store, and
+read alone; the better of two reads counts. The choice of nsight-report's store.py is marked with *.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COMPRESSIONS = ("zstd", "lz4")
 
 
 def measure(values: pa.Table, encoding: str, compression: str, path: Path) -> tuple[float, float]:
-    """Seconds of processor time to read one column, and its bytes a row."""
+    """Seconds of processor time to read one column, and its bytes per row."""
     (name,) = values.column_names
     pq.write_table(
         values,
@@ -66,7 +66,7 @@ def read(path: Path, most: int) -> pa.Table:
 
 
 def main() -> int:
-    """Measure every column each way, and print."""
+    """Measure every column with each encoding, and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Intervals: how many a second are recorded without loss, and how long the diagnosis of many takes.
+"""Intervals: how many per second are recorded without loss, and how long the diagnosis of many intervals takes.
 
     .venv/bin/python tests/evaluation/bench/bench_intervals.py [--intervals N] [--seconds S]
 
-A program that only marks intervals is recorded with one thread, and with one for each core. Then N intervals of 100 ns to 10 ms, at random times of
-a recording and of its busiest threads, are diagnosed from a CSV file. The aims are 1,000,000 a second of all cores and nothing lost, and 60 s within
-2 GiB for 10,000,000. Exit code 1 when one is missed.
+A program that only marks intervals is recorded with one thread, and with one per core. Then N intervals of 100 ns to 10 ms, at random times of
+a recording and in its busiest threads, are diagnosed from a CSV file. The aims are 1,000,000 intervals per second on all cores together without
+loss, and 60 s and 2 GiB for 10,000,000 intervals. Exit code 1 when one is missed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ THREADS = 8
 
 
 def marks(directory: Path, threads: int, seconds: float) -> tuple[float, int]:
-    """Intervals a second of a program with so many threads, and how many of them are not in the recording."""
+    """Intervals per second of a program with this number of threads, and how many of them are missing from the recording."""
     program, capture = directory / "marks", directory / "marks.nsight"
     subprocess.run(
         ["gcc", "-O2", "-D_GNU_SOURCE", "-I", ROOT / "tools/nsight-interval", Path(__file__).with_name("marks.c"), "-o", program,
@@ -69,7 +69,7 @@ def marks(directory: Path, threads: int, seconds: float) -> tuple[float, int]:
 
 
 def stamped(capture: Path, n: int, file: Path) -> None:
-    """A file of ``n`` intervals in the time of a recording, in order of their begins."""
+    """A file of ``n`` intervals within the time of a recording, ordered by begin."""
     pipeline = nsight_report.open(capture).pipeline
     pipeline.run_for(["thread_states"])
     parts = pipeline.stored("thread_states").batches(("tid", "state", "start_ns", "end_ns"))
@@ -89,7 +89,7 @@ def stamped(capture: Path, n: int, file: Path) -> None:
 
 
 def diagnosed(directory: Path, n: int, seconds: float) -> tuple[float, int]:
-    """Seconds and most bytes of memory of the report's process and its own."""
+    """Seconds, and peak memory in bytes, of the report's process and its children."""
     capture, file = directory / "busy.nsight", directory / "busy.csv"
     sleeper = f"end=$((SECONDS+{int(seconds)})); while [ $SECONDS -lt $end ]; do sleep 0.01; done"
     record = [RECORDER, "-q", "-f", "--recorder", "bpf", "--mode", "tracepoints", "-o", capture, "--"]

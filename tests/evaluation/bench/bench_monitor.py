@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""What nsight-monitor costs a server, beside nothing and other monitors, in interleaved rounds.
+"""Overhead of nsight-monitor on a server, compared with no monitor and with other monitors, in interleaved rounds.
 
     .venv/bin/python tests/evaluation/bench/bench_monitor.py [--server memcached] [--rounds N] [--quick] [-o FILE]
 
-Server on core 1, client on core 0, where the monitors' own processes run, too. The loads and figures are those of
+The server runs on core 1; the client and the monitors' own processes run on core 0. The loads and figures are those of
 bench_recorder.py: closed loops of 8 and 50 connections, then Poisson arrivals at 2, 17 and 60 % of the capacity; x is the median of
-each round's ratio to nothing. A monitor that cannot run here has a row that says why. Then, in one more closed loop, ns of
-each BPF program a run, as the kernel measures it, which itself takes some 60 ns of that.
+each round's ratio to no monitor. A monitor that cannot run here has a row with the reason. Then, in one more closed loop, ns per
+run of each BPF program, as measured by the kernel; about 60 ns of that are the cost of measuring.
 
-Needs root. Exit codes: 0 every goal is met, 1 one is missed or a program failed, 2 usage, 4 not root.
+Needs root. Exit codes: 0 every goal is met, 1 a goal is missed or a program failed, 2 usage, 4 not root.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from recorders import Recorder, RecorderError  # noqa: E402
 ROOT = HERE.parents[2]
 PROGRAM = ROOT / "tools/nsight-monitor/histograms/nsight-histograms"
 FULL, QUICK = Sizes(5, 3.0, 10_000), Sizes(1, 1.0, 1_100)
-#: Those that netstacklat has, too, and this kernel has tracepoints for.
+#: The stages that netstacklat also has, and for which this kernel has tracepoints.
 NETSTACKLAT_STAGES = (
     "ip-start,tcp-start,tcp-socket-enqueued,udp-socket-enqueued,tcp-socket-read,udp-socket-read"
 )
@@ -50,7 +50,7 @@ def _loaded(pid: int, directory: Path) -> bool:
 
 
 def monitors(netstacklat: str | None) -> list[Recorder]:
-    """Each watches the whole machine, as it would all the time, but for tcppktlat."""
+    """Each monitors the whole machine, as in permanent use, except tcppktlat."""
     other = netstacklat or recorders.find("netstacklat") or recorders.find("netstacklat-libbpf")
     missing = "" if PROGRAM.exists() else "not built (make build)"
     ours = [str(PROGRAM), "--interval-ms", "1000"]
@@ -71,7 +71,7 @@ def monitors(netstacklat: str | None) -> list[Recorder]:
 
 
 def goals(servers: Servers, kind: str) -> Iterator[Goal]:
-    """Of all stages together."""
+    """Sum over all stages."""
     load = CLOSED[-1]
     yield Goal(
         f"{kind}, {load}: throughput", servers.ratio(kind, load, ALL, "rate"), THROUGHPUT_LEAST, at_most=False
@@ -81,7 +81,7 @@ def goals(servers: Servers, kind: str) -> Iterator[Goal]:
 
 
 def programs(bed: Testbed, kind: str, sizes: Sizes, directory: Path) -> list[dict[str, Any]]:
-    """Runs and ns a run of each BPF program, over one closed loop."""
+    """Runs and ns per run of each BPF program, over one closed loop."""
     server = bed.start_server(kind)
     argv = [str(PROGRAM), "--cost", "--port", str(server.port)]
     monitor = bed.start("monitor", argv, cpu=bed.load_cpu)
@@ -107,7 +107,7 @@ def programs(bed: Testbed, kind: str, sizes: Sizes, directory: Path) -> list[dic
 
 
 def run(args: argparse.Namespace, stored: dict[str, Any]) -> Iterator[Goal]:
-    """Measure, print, and enter into ``stored``."""
+    """Measure, print, and add to ``stored``."""
     servers = Servers(args.sizes, args.seed, monitors(args.netstacklat))
     stored |= {
         "rows": servers.rows,

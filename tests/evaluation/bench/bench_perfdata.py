@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Speed of perf.data to tables, against perf's own ways of reading the same file in the same run.
+"""Speed of the conversion from perf.data to tables, compared with perf's own ways of reading the same file in the same run.
 
     .venv/bin/python tests/evaluation/bench/bench_perfdata.py [--events N] [PERF_DATA]
 
 Without a file, one is recorded from `perf bench sched pipe` (root and perf needed). The aim is
-2 000 000 events, decoded and made into calls, contexts and thread_states, in at most 5 s on
-two cores; other files are scaled by their number of events. Exit code 1 when it is missed.
+2 000 000 events, decoded and converted to calls, contexts and thread_states, in at most 5 s on
+two cores; for other files it is scaled by the number of events. Exit code 1 when it is missed.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ EVENTS = (
     "irq_vectors:reschedule_exit",
     "power:cpu_idle",
 )
-# perf calls process_event() for other events than tracepoints; for these, one function per
-# tracepoint, or else this one
+# perf calls process_event() only for events other than tracepoints. For tracepoints it calls one
+# function per tracepoint, or else this one
 NO_OP = "def trace_unhandled(name, context, fields, sample):\n    pass\n"
 
 
 def record(path: Path, n_events: int) -> None:
-    """Record about ``n_events``: one turn of the pipe benchmark makes some twelve of them."""
+    """Record about ``n_events``: one round of the pipe benchmark makes about twelve events."""
     argv = ["perf", "record", "-q", "-a", "-k", "CLOCK_MONOTONIC", "-m", "4096", "-o", str(path)]
     for event in EVENTS:
         argv += ["-e", event]
@@ -56,7 +56,7 @@ def record(path: Path, n_events: int) -> None:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """How long ``work`` takes, best of two."""
+    """How long ``work`` takes; the better of two runs."""
     best = float("inf")
     for _ in range(2):
         start = time.perf_counter()
@@ -66,7 +66,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def peer(argv: list[str]) -> float:
-    """Seconds of a perf command whose output is thrown away."""
+    """Seconds of a perf command whose output is discarded."""
     return seconds(
         lambda: subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     )

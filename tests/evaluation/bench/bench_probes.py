@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the message probes cost: closed-loop memcached throughput with and without, interleaved.
+"""Overhead of the message probes: closed-loop memcached throughput with and without them, interleaved.
 
 The peer is the same bpftrace with probes at the same places that only count. Prints requests/s of
 each round, ratios of medians, and the reader's CPU time per record.
@@ -44,7 +44,7 @@ def probes(argv: list[str], directory: Path) -> subprocess.Popen[bytes]:
             env={**os.environ, "BPFTRACE_PERF_RB_PAGES": "4096"},
         )
     deadline = time.monotonic() + 30
-    # What BEGIN prints comes when all are attached; bpftrace's own line comes before.
+    # The output of BEGIN comes when all probes are attached; bpftrace's own line comes before.
     while not STARTED.search(out.read_bytes()) and time.monotonic() < deadline:
         time.sleep(0.05)
     return child

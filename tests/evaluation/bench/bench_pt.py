@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Speed of the ways from an Intel PT recording to calls and returns, in one interleaved run.
+"""Speed of the different ways to decode an Intel PT recording into calls and returns, in one interleaved run.
 
     .venv/bin/python tests/evaluation/bench/bench_pt.py [--capture DIRECTORY] [--repeats N] [--sizes 1,4,16]
 
-Without a capture, a committed one is taken (hog: two minutes), of which only the trace was cut: side-band records of the
-whole are most of what is read, so the decoder's aims are held against whole captures (make-capture wake-up) alone. Its cores are multiplied to get larger recordings;
-of more than 4 times only some ways are measured, and perf's slow one once. The peer is what perf users do today: a script with
-process_event, here one that does nothing, so that only perf's part is counted. `bare libipt` decodes blocks in
-the same slices and threads, and makes nothing of them. Windows are 10 % and 1 % of the time in the middle, and the
-lifetimes of 1 % of the messages (of truth.json), picked at random several times.
+Without a capture, a committed one is used (hog: two minutes). Only its trace was cut, so most of the data read are side-band
+records of the whole recording. Therefore the decoder's aims apply only to whole captures (make-capture wake-up). Cores are multiplied to
+get larger recordings; beyond 4 times, only some ways are measured, and perf's slow one once. The peer is what perf users do today: a
+script with process_event, here an empty one, so that only perf's part is counted. `bare libipt` decodes blocks in the same slices
+and threads, and produces no output. Windows are 10 % and 1 % of the time in the middle, and the lifetimes of 1 % of the
+messages (of truth.json), chosen at random several times.
 
 Exit code 1 when an aim is missed.
 """
@@ -51,10 +51,10 @@ ALL = str(os.cpu_count())
 THREADS = {"1": "1 thread", ALL: f"{ALL} threads"}
 BARE = {jobs: f"bare libipt, {name}" for jobs, name in THREADS.items()}
 CALLS = {jobs: f"nsight-decode calls, {name}" for jobs, name in THREADS.items()}
-#: Ways that are measured at every size; of larger ones than this no others are.
+#: Ways that are measured at every size; above this size, no others are.
 MOST_OFTEN = (PEER, OURS, *BARE.values(), *CALLS.values())
 LARGE = 4
-#: Of the messages, and how often they are picked.
+#: Share of the messages, and how often they are chosen.
 PART, PICKS, SEED = 0.01, 5, 20261121
 AIM_FILTER, AIM_NATIVE, AIM_BARE, AIM_PART = 8, 30, 2, 0.05
 
@@ -72,7 +72,7 @@ def call_return_table(*row):
 
 @dataclass
 class Cost:
-    """Least seconds of wall clock and of processor over the repeats, and most memory."""
+    """Least wall-clock and processor seconds over the repeats, and peak memory."""
 
     wall: float = float("inf")
     cpu: float = float("inf")
@@ -81,12 +81,12 @@ class Cost:
 
 @dataclass
 class Input:
-    """A recording, and a window of it as perf and as the decoder name it."""
+    """A recording, and a window of it in the notation of perf and of the decoder."""
 
     data: Path
     symfs: Path
     window: tuple[int, int] | None = None
-    #: More of them, for the decoder only.
+    #: More windows, for the decoder only.
     windows: tuple[tuple[int, int], ...] = ()
 
     def perf(self) -> list[str]:
@@ -129,7 +129,7 @@ def routes(given: Input, directory: Path) -> dict[str, list[str]]:
 
 
 def native_routes(given: Input, directory: Path) -> dict[str, list[str]]:
-    """Those of nsight-decode."""
+    """The ways that use nsight-decode."""
     found = {}
     for jobs, name in THREADS.items():
         options = [*given.native(), "--quiet", "--jobs", jobs]
@@ -141,7 +141,7 @@ def native_routes(given: Input, directory: Path) -> dict[str, list[str]]:
 
 
 def run(argv: Sequence[str], cost: Cost) -> None:
-    """Run it once, and keep what it cost, with the processes it waited for."""
+    """Run it once, and record its cost, including the processes that it waited for."""
     start = time.perf_counter()
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
@@ -181,7 +181,7 @@ def show(title: str, costs: dict[str, Cost], n_edges: int, trace_bytes: int) -> 
 
 
 def trace_bytes(data: Path) -> int:
-    """Of Intel PT in the recording."""
+    """Size of the Intel PT data in the recording."""
     return perf_file.read(str(data)).trace_bytes
 
 
@@ -198,7 +198,7 @@ def count_edges(given: Input, directory: Path) -> tuple[int, int, int]:
 
 
 def apart(function: Callable[..., T], *args: object) -> T:
-    """Call it in another process: what this one ever held is the least that the kernel tells of its children."""
+    """Call it in another process: the kernel never reports less memory for children than this process ever had."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *args).result()
 
@@ -222,7 +222,7 @@ def lifetimes(capture: Path, data: Path) -> list[tuple[int, int]]:
 def around_messages(
     given: Input, messages: Sequence[tuple[int, int]], full: dict[str, Cost], directory: Path, repeats: int
 ) -> float:
-    """Decode around some messages: print what that costs, and return its part of the full processor time."""
+    """Decode around some messages: print the cost, and return it as a share of the full processor time."""
     rng = random.Random(SEED)
     n = math.ceil(PART * len(messages))
     picks = [tuple(rng.sample(list(messages), n)) for _ in range(PICKS)]
@@ -241,13 +241,13 @@ def around_messages(
 
 
 def verdict(what: str, found: float, aim: float, met: bool) -> bool:
-    """One line of what was to be reached."""
+    """One line about an aim."""
     print(f"{what}: {found:.3g}; aim {aim:g}: {'met' if met else 'MISSED'}")
     return met
 
 
 def bench(capture: Path, directory: Path, repeats: int, sizes: Sequence[int], whole: bool) -> bool:
-    """Everything; whether the aims were met. Only a ``whole`` capture can miss those of the decoder."""
+    """Measure everything; returns whether the aims were met. The decoder's aims apply only to a ``whole`` capture."""
     (directory / "no_op.py").write_text(NO_OP)
     (directory / "call_return.py").write_text(CALL_RETURN)
     source = Input(capture / "capture.nsight/perf.data", capture / "symfs")

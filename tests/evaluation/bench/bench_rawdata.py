@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Speed of record files to events: records a second of nsight-rawdata, on one core.
+"""Speed of the conversion from record files to events: records per second of nsight-rawdata, on one core.
 
     .venv/bin/python tests/evaluation/bench/bench_rawdata.py [--records N] [--zstd]
 
-The file is made here: a core that is woken by an interrupt, runs two threads with system calls and goes
-idle again, over and over. The aim is 5 000 000 records/s. Exit code 1 when it is missed.
+The file is generated: a core is woken by an interrupt, runs two threads with system calls and goes
+idle again, repeatedly. The aim is 5 000 000 records/s. Exit code 1 when it is missed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def rounds(n: int) -> npt.NDArray[np.uint64]:
 
 
 def write(path: Path, n_records: int, packed: bool) -> int:
-    """A file of about ``n_records``; returns of how many."""
+    """Write a file of about ``n_records``; returns the exact number."""
     n = n_records // len(cycle(START))
     units = rounds(n)
     per_block = BLOCK // 16
@@ -92,7 +92,7 @@ def measure(n_records: int, packed: bool, directory: Path) -> bool:
     size = (records / "cpu-0.records").stat().st_size
     best, program = float("inf"), native.find("nsight-rawdata")
     for _ in range(3):
-        # CPU time: what another program on this machine takes away is not ours
+        # CPU time: time taken by other programs on this machine does not count
         before, began = os.times(), time.perf_counter()
         subprocess.run([program, records, directory], check=True)
         after, wall = os.times(), time.perf_counter() - began

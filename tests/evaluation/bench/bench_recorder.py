@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""What recording costs a server, beside what other recorders cost it in the same run.
+"""Overhead of recording on a server, compared with other recorders in the same run.
 
     .venv/bin/python tests/evaluation/bench/bench_recorder.py [--server memcached] [--rounds N] [--quick] [-o FILE]
 
 --parts: ``servers``: memcached, redis and nginx on core 1, client and recorder on core 0; closed loops of 8 and 50 connections,
-then Poisson arrivals at 2, 17 and 60 % of the capacity that these found. Latency is the client's, from when a request was due.
-Under each load each round has all recorders and none, in random order. Tables have medians and ranges of all rounds;
-x is the median of each round's ratio to none. ``reader``: processor time of nsight-record's processes at 100,000 messages/s.
-``rate``: what it loses at --rate messages/s.
+then Poisson arrivals at 2, 17 and 60 % of the capacity measured by these. Latency is measured at the client, from the time when a request
+was due. Under each load, each round runs all recorders, and no recorder, in random order. Tables show medians and ranges of all rounds;
+x is the median of each round's ratio to no recorder. ``reader``: processor time of nsight-record's processes at 100,000 messages/s.
+``rate``: its losses at --rate messages/s.
 
-A recorder that cannot run here has a row that says why. Goals are those of nsight-record as it is by default.
-Needs root; five rounds take 20 minutes a server. Exit codes: 0 every goal is met, 1 one is missed or a program failed, 2 usage, 4 not root.
+A recorder that cannot run here has a row with the reason. Goals apply to nsight-record with its defaults. Needs root; five rounds take
+20 minutes per server. Exit codes: 0 every goal is met, 1 a goal is missed or a program failed, 2 usage, 4 not root.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from recorders import Recorder, RecorderError  # noqa: E402
 PARTS = ("servers", "reader", "rate")
 FULL, QUICK = Sizes(5, 3.0, 10_000), Sizes(1, 1.0, 1_100)
 READER_RATE, READER_SHARE = 100_000, 0.05
-#: A rate is reached at this share of it.
+#: A rate counts as reached from this share of it on.
 REACHED = 0.99
 
 
@@ -105,13 +105,13 @@ def reader(bed: Testbed, recorder: Recorder, seconds: float, stored: dict[str, A
         f"{out.written / max(found.received, 1):.1f} events a message, {out.lost:,} lost",
         flush=True,
     )
-    # Who slows the messages down has fewer to read.
+    # A recorder that slows the messages down has fewer to read.
     judged = share if found.rate >= REACHED * READER_RATE else None
     return Goal(f"reader, share of a core at {READER_RATE:,} messages/s", judged, READER_SHARE, at_most=True)
 
 
 def rate(bed: Testbed, recorder: Recorder, asked: int, seconds: float, stored: dict[str, Any]) -> Goal:
-    """What is lost when all cores receive messages."""
+    """The losses when all cores receive messages."""
     flood = Flood(asked, (bed.load_cpu, bed.app_cpu), seconds, True)
     bare, found = flooded(bed, flood, None), flooded(bed, flood, recorder)
     out = found.outcome
@@ -128,7 +128,7 @@ def rate(bed: Testbed, recorder: Recorder, asked: int, seconds: float, stored: d
 
 
 def run(args: argparse.Namespace, stored: dict[str, Any]) -> Iterator[Goal]:
-    """Measure, print, and enter into ``stored``."""
+    """Measure, print, and add to ``stored``."""
     ours = recorders.nsight(recorders.chooses_recorder(), args.recorder)
     default = next(recorder for recorder in ours if not recorder.missing)
     servers = Servers(args.sizes, args.seed, ours + recorders.others(args.tcppktlat))
@@ -151,7 +151,7 @@ def run(args: argparse.Namespace, stored: dict[str, Any]) -> Iterator[Goal]:
 
 
 def took(stored: dict[str, Any]) -> str:
-    """Which of its recorders nsight-record took: where the one that it prefers cannot run it takes another."""
+    """The recorder that nsight-record used: if its preferred one cannot run, it uses another one."""
     rows = [row for row in stored["rows"] if row["recorder"] == stored["judged"]]
     rows += [stored[part] for part in ("reader", "rate") if part in stored]
     kinds = sorted({row["kind"] for row in rows if row["kind"]})

@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""How long a report takes, stage by stage, and how that grows with the recording.
+"""How long a report takes, stage by stage, and how the time grows with the recording.
 
     python tests/evaluation/bench/bench_report.py [--sizes 0.25,1] [--directory DIR] [--repeats N]
 
 Size 1 is 100,800 messages with 50 million calls. A capture of each size is made (or found in --directory): clock
-readings, message events and the tables that decoding makes, since packets to calls is what
-bench_pt.py measures. Each stage then runs in a process of its own, from the stored tables of those before it, so that
-its time, processor time and most memory (resident, with its children) are its own; starting Python and
-its packages is in each of them, and told first. The last lines are one process from clock readings to the report, and
-peers that only find the calls of the compared messages: read into pandas, and by DuckDB and Polars where
-they are installed.
+readings, message events and the tables that decoding makes, since bench_pt.py measures the way from packets to calls.
+Each stage then runs in a separate process, from the stored tables of the earlier stages, so that its time, processor
+time and peak memory (resident, with its children) are measured separately. Each includes the start of Python and its
+packages, which is printed first. The last lines are one process from clock readings to the report, and peers that only
+find the calls of the compared messages: read into pandas, and by DuckDB and Polars if they are installed.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from report_capture import decoded, make  # noqa: E402
 MESSAGES, FAN = 100_800, 22
 REPORT = [sys.executable, "-m", "nsight_report"]
 PEERS = Path(__file__).with_name("report_peers.py")
-#: A table with more calls than this does not fit into the memory of those that read it whole.
+#: A table with more calls than this does not fit into memory for peers that read it whole.
 PEERS_CALLS = 10**8
 
 
 @dataclass
 class Run:
-    """What one process took."""
+    """Cost of one process."""
 
     wall: float
     cpu: float
@@ -66,7 +65,7 @@ def run(command: list[str]) -> Run:
 
 
 def best(command: list[str], repeats: int) -> Run:
-    """The run that took least processor time; of memory the most."""
+    """The run with the least processor time, and the peak memory of all runs."""
     runs = [run(command) for _ in range(repeats)]
     least = min(runs, key=lambda r: r.cpu)
     return Run(min(r.wall for r in runs), least.cpu, max(r.mib for r in runs))
@@ -102,7 +101,7 @@ def measure(path: Path, repeats: int) -> Iterator[tuple[str, int, Run]]:
         took = best([*report, "--stage", stage], repeats)
         yield stage, n_rows(rows.get(stage, stage)), took
     with tempfile.TemporaryDirectory() as out:
-        # Brings up to date what stages that ran alone left stale; what follows only reads.
+        # Updates the tables that became stale because stages ran alone; everything after this only reads.
         run(report)
         for name, more in (("terminal", []), ("JSON", ["--json"]), ("HTML and figures", ["-o", out])):
             yield name, n_rows("messages"), best([*report, *more], repeats)

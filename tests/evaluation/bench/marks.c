@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* marks THREADS SECONDS: intervals that do nothing, one after the other; prints how many there
- * were. */
+/* marks THREADS SECONDS: marks empty intervals, one after the other, and prints their
+ * number. */
 #include <nsight/interval.h>
 #include <pthread.h>
 #include <stdio.h>

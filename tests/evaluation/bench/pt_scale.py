@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A recording as one of N times as many cores, each with the same trace: for growth of cost with size."""
+"""Turns a recording into one with N times as many cores, each with the same trace: to measure how cost grows with size."""
 
 from __future__ import annotations
 

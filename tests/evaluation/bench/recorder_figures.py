@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Figures of bench_recorder.py: from a load client's log to ratios, and from ratios to goals that are met or missed."""
+"""Figures of bench_recorder.py: from the load client's log to ratios, and from ratios to goals that are met or missed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ABOVE = 1
 
 @dataclass(frozen=True)
 class Goal:
-    """A number held against a limit; ``found`` None: it could not be had, which is a miss."""
+    """A number compared with a limit; ``found`` None: it could not be measured, which counts as missed."""
 
     what: str
     found: float | None
@@ -27,7 +27,7 @@ class Goal:
 
     @property
     def met(self) -> bool:
-        """Whether the number keeps to the limit."""
+        """Whether the number is within the limit."""
         if self.found is None:
             return False
         return self.found <= self.limit if self.at_most else self.found >= self.limit
@@ -45,10 +45,10 @@ class Goal:
 
 
 def latencies_us(log: pd.DataFrame) -> np.ndarray:
-    """Ascending latencies of the counted requests, each from when it was due.
+    """Ascending latencies of the counted requests, each from the time when it was due.
 
-    From when it was sent, the time would be left out that it waited for requests before it (coordinated omission).
-    One that was never answered has waited until the end of the log at least, and is counted with that.
+    Measured from the send time, latencies would omit the wait for earlier requests (coordinated omission).
+    A request that was never answered waited at least until the end of the log, and is counted with that time.
     """
     rows = log[log.counted]
     end = max(rows.recv_ns.max(), rows.send_ns.max()) if len(rows) else 0
@@ -57,7 +57,7 @@ def latencies_us(log: pd.DataFrame) -> np.ndarray:
 
 
 def percentile(ordered: np.ndarray, share: float) -> float | None:
-    """Nearest rank: the smallest that at least ``share`` of all do not exceed; None where too few are above it."""
+    """Nearest rank: the smallest value that at least ``share`` of all do not exceed; None if too few are above it."""
     rank = math.ceil(share * len(ordered))
     if not len(ordered) or len(ordered) - rank < ABOVE:
         return None
@@ -65,7 +65,7 @@ def percentile(ordered: np.ndarray, share: float) -> float | None:
 
 
 def figures(log: pd.DataFrame) -> dict[str, float | None]:
-    """Requests/s answered, how many were counted and not answered, latency percentiles in us."""
+    """Requests/s answered, the number counted but not answered, latency percentiles in us."""
     rows = log[log.counted]
     answered = rows[rows.recv_ns > 0]
     span = float(answered.recv_ns.max() - rows.intended_ns.min()) / 1e9 if len(answered) else 0
@@ -81,7 +81,7 @@ def figures(log: pd.DataFrame) -> dict[str, float | None]:
 
 
 def ratio(found: Sequence[float | None], bare: Sequence[float | None]) -> float | None:
-    """Median of the ratios of each round, which share the machine's good or bad minute; None without any."""
+    """Median of the rounds' ratios; both values of a round share the machine's good or bad minute. None without any."""
     ratios = [a / b for a, b in zip(found, bare, strict=True) if a is not None and b]
     return statistics.median(ratios) if ratios else None
 

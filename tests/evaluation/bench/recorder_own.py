@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a recorder itself takes: its processes, its BPF programs, and what it loses when there is much to record."""
+"""A recorder's own cost: its processes, its BPF programs, and its losses when there is much to record."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 
 @dataclass(frozen=True)
 class Flood:
-    """``rate`` datagrams/s over loopback, an equal part of them on each core.
+    """``rate`` datagrams/s over loopback, an equal share on each core.
 
-    ``segment``: the kernel cuts 64 out of one large datagram, which takes a third of the time of sending each: what is
-    received are messages all the same, but an interface receives one packet for the 64 of them.
+    ``segment``: the kernel cuts one large datagram into 64, which takes a third of the time of sending each one. The receiver
+    still gets 64 messages, but an interface receives only one packet for them.
     """
 
     rate: int
@@ -35,7 +35,7 @@ class Flood:
     segment: bool
 
     def start(self, bed: Testbed, port: int) -> list[Process]:
-        """The senders, each with a loopback address of its own."""
+        """The senders, each with a separate loopback address."""
         common = [
             str(BATCH),
             "-p",
@@ -54,7 +54,7 @@ class Flood:
 
 @dataclass(frozen=True)
 class Flooded:
-    """What came of it; ``cpu_s`` of the recorder's processes meanwhile."""
+    """Results of a flood; ``cpu_s``: of the recorder's processes during it."""
 
     received: int
     seconds: float
@@ -90,7 +90,7 @@ def _received(senders: list[Process]) -> tuple[int, float]:
 
 
 def programs(bed: Testbed, recorder: Recorder, kind: str, seconds: float, directory: Path) -> Iterator[str]:
-    """A table of the recorder's BPF programs under a closed loop. The kernel measures them, which costs, too."""
+    """A table of the recorder's BPF programs under a closed loop. The kernel's measuring has a cost, too."""
     if not (bpftool := recorders.find("bpftool")):
         yield "BPF programs: bpftool is not installed"
         return

@@ -22,19 +22,19 @@ from recorder_figures import Goal, figures, median, ratio, shown
 from recorders import NOTHING, Recorder, RecorderError, Running
 
 WARM_UP_S = 0.3
-#: The best of some is the capacity: one alone can have met other work on the machine.
+#: The best of several runs is the capacity: a single run may have met other work on the machine.
 CAPACITY_RUNS = 3
 THROUGHPUT, THROUGHPUT_LEAST = 0.90, 0.85
 LATENCY = {"p50": 1.03, "p99.9": 1.05}
 START_S = STOP_S = 1.0
-#: Of the table: figure, its name, width, digits, whether its ratio is printed, too.
+#: Columns of the table: figure, its name, width, digits, whether its ratio is printed, too.
 COLUMNS = (
     ("rate", "requests/s", 25, 0, True),
     ("p50", "p50 us", 19, 0, True),
     ("p99", "p99 us", 21, 0, False),
     ("p99.9", "p99.9 us", 23, 0, True),
 )
-#: Medians alone.
+#: Only medians.
 MEDIANS = (
     ("start_s", "start s", 2),
     ("stop_s", "stop s", 2),
@@ -45,7 +45,7 @@ MEDIANS = (
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured: rounds, seconds and, in open loop, requests of each load at least."""
+    """How much is measured: rounds, seconds and, in open loop, the least number of requests of each load."""
 
     rounds: int
     seconds: float
@@ -54,7 +54,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Load:
-    """Of a server: ``share`` of its capacity in open loop, 0: closed loop."""
+    """A load of a server: ``share`` of its capacity in open loop, 0: closed loop."""
 
     connections: int
     share: float = 0
@@ -65,7 +65,7 @@ class Load:
         return f"closed loop, {self.connections} connections"
 
     def options(self, sizes: Sizes, capacity: float, seed: int) -> list[str]:
-        """The load client's."""
+        """The load client's options."""
         options = ["-c", str(self.connections), "-w", str(WARM_UP_S), "--seed", str(seed)]
         if not self.share:
             return [*options, "-d", str(sizes.seconds)]
@@ -79,7 +79,7 @@ OPEN = (Load(50, 0.02), Load(50, 0.17), Load(50, 0.60))
 
 @contextmanager
 def recording(bed: Testbed, recorder: Recorder, port: int) -> Iterator[Running]:
-    """A recorder that records, to be stopped inside; what it wrote is deleted."""
+    """A running recorder, to be stopped inside; its files are deleted."""
     with tempfile.TemporaryDirectory(prefix="nsight-bench-") as name:
         running = recorders.start(bed, recorder, Path(name), port, bed.load_cpu)
         try:
@@ -89,7 +89,7 @@ def recording(bed: Testbed, recorder: Recorder, port: int) -> Iterator[Running]:
 
 
 def answered(bed: Testbed, server: Server, options: list[str], log: Path) -> Callable[[], dict[str, Any]]:
-    """Put a load on a server until it ends; how to read its figures, which is work, once nothing records."""
+    """Put a load on a server until the load ends. Returns a function that reads its figures; call it when nothing records, since it costs time."""
     client = bed.start_load(server, options, log)
     if client.wait():
         raise BedError(f"nsight-load failed: {client.output()}")
@@ -99,7 +99,7 @@ def answered(bed: Testbed, server: Server, options: list[str], log: Path) -> Cal
 def measure(
     bed: Testbed, server: Server, options: list[str], recorder: Recorder | None, log: Path
 ) -> dict[str, Any]:
-    """One load, recorded or not: its figures, what the recorder itself took, and what the host took."""
+    """One load, recorded or not: its figures, the recorder's own cost, and the host's steal time."""
     before = stolen_ms()
     if recorder is None:
         read, took = answered(bed, server, options, log), {}
@@ -128,7 +128,7 @@ class Servers:
         server = bed.start_server(kind)
         log = directory / "load.tsv"
         with turn():
-            # They also warm the server up; no round is compared with them.
+            # These runs also warm up the server; no round is compared with them.
             bare = [
                 measure(bed, server, load.options(self._sizes, 0, 1), None, log)["rate"]
                 for load in CLOSED * CAPACITY_RUNS
@@ -159,7 +159,7 @@ class Servers:
             self.rows.append(found)
 
     def of(self, kind: str, load: Load, name: str, figure: str) -> list[float | None]:
-        """A figure of a recorder, one of each round; None where it has none."""
+        """A recorder's figure in each round; None if it has none."""
         by_round = {
             row["round"]: row.get(figure)
             for row in self.rows
@@ -168,11 +168,11 @@ class Servers:
         return [by_round.get(number) for number in range(1, self._sizes.rounds + 1)]
 
     def ratio(self, kind: str, load: Load, name: str, figure: str) -> float | None:
-        """Of a recorder's figure to that of nothing."""
+        """Ratio of a recorder's figure to that without a recorder."""
         return ratio(self.of(kind, load, name, figure), self.of(kind, load, NOTHING, figure))
 
     def lines(self, kind: str) -> Iterator[str]:
-        """A table for each load: medians (ranges) and ratios to nothing."""
+        """A table for each load: medians (ranges) and ratios to no recorder."""
         for load in (*CLOSED, *OPEN):
             due = f" of {self.capacities[kind]:,.0f} requests/s" if load.share else ""
             yield f"\n{kind}, {load}{due}"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Recorders that bench_recorder.py compares: how each is started, when it records, how it is stopped, why it cannot run.
 
-All of them run on one core: nsight-record by its own option, the others by taskset. None is waited for by a fixed sleep:
-nsight-record enters its start in the manifest, perf has mapped the ring buffers of all cores, and what loads BPF
-programs has some and sleeps until they have something for it.
+All run on one core: nsight-record by its own option, the others by taskset. No fixed sleep waits for their start:
+nsight-record writes its start to the manifest, perf has mapped the ring buffers of all cores, and a loader of BPF
+programs holds some and sleeps until they deliver data.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ ROOT = Path(__file__).resolve().parents[3]
 RECORD = ROOT / "tools" / "nsight-record" / "nsight-record"
 RECEIVE = Path(__file__).with_name("receive.bt")
 BY_HAND = Path(__file__).resolve().parents[3] / "bpftrace" / "nsight-record.bt"
-#: Of nsight-record.bt when only slow messages are wanted: its parameters behind the port.
+#: Parameters of nsight-record.bt after the port, when only slow messages are wanted.
 SLOW_ONLY = ["0", "0", "0", "0", "0", "0", "1000"]
-#: Debian 12, Debian 13 and the project itself call the one of BPF CO-RE differently.
+#: Debian 12, Debian 13 and the project itself use different names for the BPF CO-RE version.
 TCPPKTLAT = ("tcppktlat", "tcppktlat-libbpf")
 TCPPKTLAT_BCC = "tcppktlat-bpfcc"
 NOTHING = "nothing"
@@ -43,9 +43,9 @@ class RecorderError(Exception):
 
 @dataclass(frozen=True)
 class Recorder:
-    """One way to record. ``argv(directory, port, cpu)`` writes what it has into ``directory``.
+    """One way to record. The command ``argv(directory, port, cpu)`` writes its data into ``directory``.
 
-    ``is_recording(pid, directory)``: whether it records by now. ``missing``: why it cannot run here, "" if it can.
+    ``is_recording(pid, directory)``: whether it already records. ``missing``: why it cannot run here, "" if it can.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Recorder:
 
 @dataclass
 class Outcome:
-    """What a recording took. ``manifest``: nsight-record's, empty for others."""
+    """Cost of a recording. ``manifest``: nsight-record's, empty for others."""
 
     start_s: float
     stop_s: float
@@ -70,18 +70,18 @@ class Outcome:
 
     @property
     def written(self) -> int:
-        """Events that are in the capture."""
+        """Events in the capture."""
         return _total(self.manifest.get("events", {}).get("written", 0))
 
     @property
     def lost(self) -> int:
-        """Events produced and not written, and whatever else the manifest says was lost, in records of cores for one."""
+        """Events produced but not written, and all other losses in the manifest, for example of records of cores."""
         told = sum(loss["count"] for loss in self.manifest.get("losses", []))
         return max(told, self.produced - self.written, self.manifest.get("records", {}).get("lost", 0))
 
     @property
     def kind(self) -> str | None:
-        """Which of its recorders nsight-record took."""
+        """The recorder that nsight-record used."""
         return self.manifest.get("recorder_kind")
 
 
@@ -101,7 +101,7 @@ class Running:
         return self.process.pid
 
     def stop(self) -> Outcome:
-        """Interrupt it as Ctrl-C does, and wait until it is gone; RecorderError if it recorded nothing."""
+        """Interrupt it like Ctrl-C, and wait until it has ended; RecorderError if it recorded nothing."""
         if self.process.poll() is not None:
             raise RecorderError(f"ended by itself: {_last_line(self.process)}")
         begun = time.monotonic()
@@ -127,10 +127,10 @@ class Running:
 
 
 def start(bed: Testbed, recorder: Recorder, directory: Path, port: int, cpu: int) -> Running:
-    """Start it and return when it records; RecorderError if it does not. It ends with the testbed at the latest."""
+    """Start it and return when it records; RecorderError if it does not. It ends at the latest with the testbed."""
     begun_ns = time.monotonic_ns()
     argv = recorder.argv(directory, port, cpu)
-    # nsight-record ends its programs on SIGTERM, which takes them longer than a testbed's process has.
+    # nsight-record ends its programs on SIGTERM; they need longer than a testbed allows its processes.
     process = bed.start(
         "recorder", argv, cpu=None if recorder.pins_itself else cpu, death="TERM", grace_s=HANGS_S
     )
@@ -160,7 +160,7 @@ def processes(pid: int) -> list[int]:
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time of a process and all below it, also of those that have ended and been waited for."""
+    """Processor time of a process and all its descendants, including those that have ended and were reaped."""
     ticks = 0
     for each in processes(pid):
         try:
@@ -172,7 +172,7 @@ def cpu_s(pid: int) -> float:
 
 
 def programs(pid: int) -> set[int]:
-    """Ids of the BPF programs that a process and those below it hold, themselves or as links."""
+    """IDs of the BPF programs that a process and its descendants hold, directly or through links."""
     found = set()
     for each in processes(pid):
         for path in Path(f"/proc/{each}/fdinfo").glob("*"):
@@ -185,7 +185,7 @@ def programs(pid: int) -> set[int]:
 
 
 def manifest(directory: Path) -> dict[str, Any]:
-    """That of nsight-record's capture; empty before it is there."""
+    """The manifest of nsight-record's capture; empty before it exists."""
     try:
         return dict(json.loads((directory / CAPTURE / "manifest.json").read_text()))
     except FileNotFoundError:
@@ -193,14 +193,14 @@ def manifest(directory: Path) -> dict[str, Any]:
 
 
 def find(program: str) -> str | None:
-    """Where a program is, also one of the administrator's."""
+    """Path of a program, including programs in the administrator's directories."""
     return shutil.which(program, path=_SBIN)
 
 
 def nsight(chooses: bool, which: str | None = None) -> list[Recorder]:
-    """nsight-record as it is by default, or with recorder ``which``, and with that of bpftrace and perf.
+    """nsight-record with its default recorder or with ``which``, and with the recorder of bpftrace and perf.
 
-    ``chooses``: nsight-record has --recorder. If not, the latter is its default.
+    ``chooses``: nsight-record has --recorder. If not, the latter recorder is its default.
     """
 
     def recorder(name: str, which: str | None, missing: str = "") -> Recorder:
@@ -233,7 +233,7 @@ def chooses_recorder() -> bool:
 
 
 def others(tcppktlat: str | None = None) -> list[Recorder]:
-    """What else people record with. ``tcppktlat``: the program, if it is not on the path."""
+    """Other recorders in common use. ``tcppktlat``: path of the program, if it is not on PATH."""
     perf = "" if find("perf") else "perf is not installed"
     script = "" if find("bpftrace") else "bpftrace is not installed"
     return [
@@ -262,7 +262,7 @@ def others(tcppktlat: str | None = None) -> list[Recorder]:
 
 
 def _tcppktlat(program: str | None) -> Recorder:
-    """The one of BPF CO-RE if there is one: it needs no kernel headers and no compiler."""
+    """The BPF CO-RE version if there is one: it needs no kernel headers and no compiler."""
     missing = ""
     if not program and not (program := next(filter(None, map(find, TCPPKTLAT)), None)):
         release = os.uname().release
@@ -288,7 +288,7 @@ def _descriptors(pid: int) -> list[str]:
 
 
 def _waits_for_bpf(pid: int, directory: Path) -> bool:
-    """It holds BPF programs, and sleeps in epoll_wait(2), where libbpf and bpftrace are once all are attached."""
+    """It holds BPF programs and sleeps in epoll_wait(2), as libbpf and bpftrace do once all programs are attached."""
     try:
         waits_in = Path(f"/proc/{pid}/wchan").read_text()
     except OSError:

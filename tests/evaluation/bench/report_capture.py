@@ -3,7 +3,7 @@
 
     .venv/bin/python tests/evaluation/bench/report_capture.py DIR [--messages N] [--fan N]
 
-What is in it is what tests/machinery/made_up/stream.py injects. perf.data is a stand-in: packets are another benchmark's.
+Its contents come from tests/machinery/made_up/stream.py. perf.data is a placeholder: another benchmark measures packets.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from nsight_report.tables.store import Writer, Written
 I64 = npt.NDArray[np.int64]
 
 TRACKS = 4
-#: Messages of a track that are in memory at a time.
+#: Messages of a track that are in memory at once.
 BLOCK = 2_500
 #: Share of messages with an injected cause.
 SHARE = 0.02
@@ -68,7 +68,7 @@ def make(path: Path, n_messages: int, fan: int, seed: int) -> Made:
                 _write(block.receive, calls, contexts)
                 stamps.append(_stamps(block, track))
                 states.write(table("thread_states", block.states()))
-            # Drawn again, and the same: a table has one core after the other.
+            # Drawn again with the same result: a table has one core after the other.
             for block in _blocks(track, n_messages // TRACKS, fan, seed):
                 _write(block.application, calls, contexts)
         n_calls = calls.n_rows
@@ -97,7 +97,7 @@ def make(path: Path, n_messages: int, fan: int, seed: int) -> Made:
 
 
 def decoded(path: Path) -> None:
-    """Let the stage that would decode count as run, by the code as it is now."""
+    """Mark the decoding stage as run, with the current code."""
     pipeline = Pipeline(path)
     pipeline.run_alone("clocks")
     made_from = pipeline._made_from(BY_NAME["contexts"])
@@ -106,7 +106,7 @@ def decoded(path: Path) -> None:
     }
     tables |= {
         name: schema.empty(name) for name in ("drops", "waits", "frequencies", "memory_work", "counters")
-    }  # none was dropped, nobody asks for waits, and nothing is known of the others
+    }  # nothing was dropped, waits are not requested, and nothing is known of the others
     lost = {"losses-contexts": losses.Ledger("contexts").table()}
     pipeline.store.save("contexts", {**tables, **lost}, made_from)
 
@@ -149,7 +149,7 @@ def _write_clock(path: Path, begin: int, end: int) -> None:
 
 
 def _write_events(path: Path, times: pd.DataFrame) -> None:
-    """What the probes would have said: the peer sent it, it arrived, was handed off, was read."""
+    """Events that the probes would have recorded: the peer sent it, it arrived, was handed off, was read."""
     track = times["track"].to_numpy()
     first, handoff, call, app = (times[c].to_numpy(np.int64) for c in ("first", "handoff", "call", "app"))
     seq = (times.groupby("track").cumcount().to_numpy() * 100 + 1) % (1 << 32)

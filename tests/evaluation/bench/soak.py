@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Let the flight recorder run until 10^8 records went through its memory, and look whether it grows.
+"""Run the flight recorder until 10^8 records went through its memory, and check whether the memory grows.
 
     .venv/bin/python tests/evaluation/bench/soak.py                  make soak
-    .venv/bin/python tests/evaluation/bench/soak.py --records 1e6    a minute's taste
+    .venv/bin/python tests/evaluation/bench/soak.py --records 1e6    a short run of a minute
 
-A generator sends datagrams as fast as it can; a window is asked for every ten seconds. Each line: seconds, records so
+A generator sends datagrams as fast as it can; a window is requested every ten seconds. Each line: seconds, records so
 far, resident memory of nsight-record, nsight-collect and nsight-clock in kB, their processor time, windows, disk.
-Growth is resident memory at the end less that after 80 s, when the clock readings that it keeps are complete (with fewer
-windows, after the third); it must stay below 4 MB. Exit codes: 0 it does
-not grow, 1 it does or failed, 2 usage, 130 interrupted.
+Growth is the resident memory at the end minus that after 80 s, when the clock readings that it keeps are complete (with
+fewer windows, after the third); it must stay below 4 MB. Exit codes: 0 it does not grow, 1 it grows or failed, 2 usage,
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ HANGS_S = 60
 
 
 def status(pid: int) -> tuple[int, float]:
-    """Resident memory in kB that is the process' own, and the seconds that it has run."""
+    """Private resident memory of the process in kB, and its processor seconds."""
     text = Path(f"/proc/{pid}/status").read_text()
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -54,7 +54,7 @@ def children(pid: int) -> list[int]:
 
 
 def asked_window(recorder: Process, directory: Path) -> Path:
-    """Have a window written, and wait until it is whole."""
+    """Request a window, and wait until it is complete."""
     recorder.signal(signal.SIGUSR1)
     deadline = time.monotonic() + HANGS_S
     while time.monotonic() < deadline:
@@ -103,7 +103,7 @@ def main() -> int:
             window = asked_window(recorder, Path(directory, "f"))
             records = json.loads((window / "manifest.json").read_text())["flight"]["records_so_far"]
             size = sum(p.stat().st_size for p in window.rglob("*") if p.is_file())
-            shutil.rmtree(window)  # the disk of this machine is not what is tested
+            shutil.rmtree(window)  # this is not a test of the disk
             of = [status(pid) for pid in pids]
             rss = sum(kb for kb, _ in of)
             base = rss if n_windows in (3, 8) else base

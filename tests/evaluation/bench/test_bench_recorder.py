@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The arithmetic of bench_recorder.py, and what it takes from a manifest; nothing is measured."""
+"""The arithmetic of bench_recorder.py, and its use of a manifest; nothing is measured."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_log_without_a_counted_request_has_no_figures() -> None:
 
 
 def test_ratio_compares_within_a_round() -> None:
-    # The machine was half as fast in the second round: 0.9, 0.8 and 1.0, though 80 / 100 are the medians.
+    # The machine was half as fast in the second round: the ratios are 0.9, 0.8 and 1.0, although the medians are 80 / 100.
     assert ratio([90, 40, 120], [100, 50, 120]) == 0.9
 
 
@@ -125,7 +125,7 @@ def test_recorder_that_failed_misses_its_goals_and_has_a_row_with_the_reason() -
 
 def test_open_loop_lasts_until_it_has_its_requests() -> None:
     sizes = Sizes(5, 3, 10_000)
-    # 2 % of 50,000/s are 1,000/s: 10 s. 60 % are 30,000/s: the 3 s that a load lasts at least.
+    # 2 % of 50,000/s are 1,000/s: 10 s. 60 % are 30,000/s: 3 s, the minimum for a load.
     for load, rate, seconds in ((OPEN[0], "1000", "10.00"), (OPEN[2], "30000", "3.00")):
         options = load.options(sizes, 50_000, 7)
         assert options[options.index("-r") + 1] == rate

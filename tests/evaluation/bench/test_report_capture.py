@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The capture that bench_report.py times is diagnosed from the tables that come with it."""
+"""The capture that bench_report.py measures is diagnosed from the tables that come with it."""
 
 from __future__ import annotations
 

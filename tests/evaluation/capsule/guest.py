@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Run inside a guest of guests.py: nsight-capsule on its device, and one end of a connection. Writes DIR/ROLE.capsules.
+"""Runs inside a guest of guests.py: nsight-capsule on its device, and one end of a connection. Writes DIR/ROLE.capsules.
 
-ROLE client sends a request every 20 ms without waiting for replies; server answers each.
+ROLE client sends a request every 20 ms without waiting for replies; server answers each request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EVERY_S = 0.02
 
 
 def network(address: str) -> None:
-    """The guest's only device, up."""
+    """Bring the guest's only device up."""
     for words in (
         ("modprobe", "virtio_net"),
         ("ip", "addr", "add", f"{address}/24", "dev", "eth0"),
@@ -36,7 +36,7 @@ def network(address: str) -> None:
 
 
 def received(connection: socket.socket, size: int) -> bool:
-    """Whether that many bytes came before the end."""
+    """Whether that many bytes came before the connection ended."""
     while size:
         part = connection.recv(size)
         if not part:
@@ -57,7 +57,7 @@ def serve(directory: Path) -> None:
 
 
 def ask(directory: Path, seconds: float) -> None:
-    """Requests at their times, for so long."""
+    """Send requests at their times, for the given duration."""
     while not (directory / "listening").exists():
         time.sleep(0.2)
     connection = socket.create_connection((ADDRESSES["server"], PORT), timeout=60)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Two guests talk through this host, one layer on the way is stalled now and then, and nsight-report says which.
+"""Two guests talk through this host, one layer on the way is stalled from time to time, and nsight-report says which one.
 
 client: eth0 ~ client0 :host: br0, v0 == v1 :host: br1, server0 ~ eth0 :server
 
-The guests are stock Debian kernels, their devices virtio-net over taps of a network namespace of this host. nsight-capsule runs in
-both guests and here, nsight-record here. Prints what was stalled, the report, and the times; exit code 1 if another layer, or another
-cause, was named.
+The guests are stock Debian kernels; their devices are virtio-net over taps in a network namespace of this host. nsight-capsule runs
+in both guests and on the host, nsight-record only on the host. Prints the stalled layer, the report, and the times; exit code 1 if
+another layer, or another cause, was named.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RUN = ROOT / "tests/machinery/guest/run"
 RECORDER = ROOT / "tools/nsight-record/nsight-record"
 REPORT = ROOT / "tools/nsight-report/nsight-report"
 HOST = "10.97.0.3"
-#: What of the host can be stalled, the layer that the report must name, and how what held packets there begins.
+#: What can be stalled on the host, the layer that the report must name, and the beginning of the cause that held packets there.
 LAYERS = {
     "link": ("the link between the bridges, 1 Mbit/s, gets 12 datagrams of somebody else at once", "host/{space}:v0 out -> host/{space}:v1 in", "queue discipline tbf of host/"),
     "guest": ("the hypervisor of the server stands still for 150 ms", "host/{space}:server0 out -> server/eth0 in", "qemu-system-x86 stopped"),
@@ -53,7 +53,7 @@ EXIT_GUEST = 125  # of tests/machinery/guest/run
 
 
 class EmulatorError(Exception):
-    """A guest died, or its clock ran away: emulated guests do now and then, and are started again."""
+    """A guest died, or its clock ran away: emulated guests sometimes do, and are started again."""
 
 
 class Host:
@@ -111,7 +111,7 @@ class Host:
 def guest(
     host: Host, role: str, kernel: str, directory: Path, options: list[str]
 ) -> Iterator[subprocess.Popen[str]]:
-    """A guest that runs guest.py; what it says goes to DIRECTORY/ROLE.log."""
+    """A guest that runs guest.py; its output goes to DIRECTORY/ROLE.log."""
     words = ["ip", "netns", "exec", host.space, sys.executable, str(RUN), "--kernel", kernel, "--smp", "1", "--mem", "1024",
              "--tap", f"{role}0", "--rw", str(directory), "--timeout", "600",
              "--", sys.executable, str(HERE / "guest.py"), role, str(directory), *options]  # fmt: skip
@@ -126,7 +126,7 @@ def guest(
 
 @contextmanager
 def recording(capture: Path) -> Iterator[subprocess.Popen[str]]:
-    """nsight-record of this host's cores and threads; from when it records. Its messages are nobody's."""
+    """nsight-record of this host's cores and threads; entered once it records. Its messages are not used."""
     words = [sys.executable, str(RECORDER), "--port", str(PORT), "-o", str(capture)]
     with (capture.parent / "recorder.log").open("w") as log:
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True)
@@ -153,7 +153,7 @@ def emulator(process: subprocess.Popen[str]) -> int:
 
 
 def wait_for(path: Path, guests: list[subprocess.Popen[str]]) -> None:
-    """Until a guest has made it. Raises RuntimeError when one ended, or takes too long."""
+    """Wait until a guest has made it. Raises RuntimeError when a guest ended, or takes too long."""
     end = time.monotonic() + READY_S
     while not path.exists():
         if time.monotonic() > end or any(g.poll() is not None for g in guests):
@@ -162,7 +162,7 @@ def wait_for(path: Path, guests: list[subprocess.Popen[str]]) -> None:
 
 
 def stall(layer: str, host: Host, server: subprocess.Popen[str], seconds: float) -> None:
-    """STALLS times, spread over the traffic."""
+    """Stall STALLS times, spread over the traffic."""
     for _ in range(STALLS):
         time.sleep(seconds / (STALLS + 1))
         if layer == "link":
@@ -223,7 +223,7 @@ def record(
 def again(
     layer: str, directory: Path, seconds: float, series: tuple[str, str]
 ) -> tuple[Path, tuple[str, dict[str, float]]]:
-    """``record``, until no emulator failed; where it is: each try has a directory of its own."""
+    """Repeat ``record`` until no emulator failed; also returns its directory: each try has a separate one."""
     for n in range(1, TRIES + 1):
         place = directory / str(n)
         place.mkdir()
@@ -260,7 +260,7 @@ def main() -> int:
     seed = random.SystemRandom().randrange(1 << 32) if a.seed is None else a.seed
     layer = random.Random(seed).choice(sorted(LAYERS)) if a.layer == "any" else a.layer
     for series in a.kernels:
-        kernels.fetch(series)  # the namespace leads nowhere
+        kernels.fetch(series)  # the namespace has no network access
     began = time.monotonic()
     with ExitStack() as held:
         directory = a.output or Path(held.enter_context(tempfile.TemporaryDirectory()))

@@ -3,9 +3,9 @@
 """Is traffic unharmed? Protocols x offloads x sizes around the MTU, byte by byte, through veth, bridge and VXLAN, while nsight-capsule
 is started, changed, ended and killed.
 
-Every payload is compared with what was sent. Prints a row for each protocol and offload setting: packets that arrived, payloads that
-were compared, those lost or changed, and the kernel's counts of wrong checksums and damaged headers. Goal: 0 of both; exit code 1 if
-it is missed. --packets 10000000, the size that the goal is meant for, takes 13 minutes on two cores.
+Every payload is compared with the sent one. Prints a row for each protocol and offload setting: packets that arrived, compared
+payloads, those lost or changed, and the kernel's counts of wrong checksums and damaged headers. Goal: 0 of both; exit code 1 if
+it is missed. --packets 10000000, the size for which the goal is defined, takes 13 minutes on two cores.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PATTERN = random.Random(3).randbytes(400_000)
 
 
 def sizes(kind: str, family: int) -> list[int]:
-    """Byte by byte around what fits with and without a capsule; small ones; segments to cut, fragments."""
+    """In steps of one byte around the largest sizes with and without a capsule; small ones; sizes that are segmented or fragmented."""
     if kind == "udp":
         room = MTU - IP[family] - 8
         return [*range(4, 12), *range(room - CAPSULE - 4, room + 5), 4_000]
@@ -78,7 +78,7 @@ def stream(bed: Bed, family: int, until: float, numbers: random.Random, cell: Ce
 
 
 def datagrams(bed: Bed, family: int, until: float, numbers: random.Random, cell: Cell) -> None:
-    """Batches of datagrams of every size; each begins with its number, and what a stalled machine lost is none of the next."""
+    """Batches of datagrams of every size; each begins with its number, so that losses of a stalled machine do not affect the next one."""
     client, server = bed.datagrams(family, PORT)
     server.settimeout(WAIT_S)
     with client, server:
@@ -94,7 +94,7 @@ def datagrams(bed: Bed, family: int, until: float, numbers: random.Random, cell:
 
 
 def received(server: socket.socket, sent: list[bytes]) -> set[bytes]:
-    """What came of them."""
+    """Their results."""
     came: set[bytes] = set()
     try:
         while len(came) < len(sent):
@@ -108,7 +108,7 @@ def received(server: socket.socket, sent: list[bytes]) -> set[bytes]:
 
 
 class Faults:
-    """nsight-capsule on and off, at random times and in every way, until it is left."""
+    """Switch nsight-capsule on and off, at random times and in every way, until the context ends."""
 
     def __init__(self, bed: Bed, numbers: random.Random) -> None:
         self.places = [word for place in ("a", "h1", "h2", "b") for word in ("--netns", bed.name(place))]
@@ -165,7 +165,7 @@ def arrived(bed: Bed) -> int:
 
 
 def play(bed: Bed, at_least: int, seconds: float, numbers: random.Random) -> int:
-    """Cells in turns until so many packets arrived; the exit code."""
+    """Run the cells in turn until this number of packets arrived; returns the exit code."""
     cells = {key: Cell() for key in CELLS}
     before, began = bed.errors(), time.monotonic()
     with Faults(bed, random.Random(numbers.random())) as faults:

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Delays of known size at a random layer at random times: does nsight-report hops name the layer, and how large does it say they were?
+"""Delays of known size at a random layer at random times: does nsight-report hops name the layer, and how large are they in its report?
 
-Two hosts in namespaces, a container in each, VXLAN between them (tests/capsule/bed.py). In each round one of three queues, drawn, is
-throttled by a tbf of a drawn rate, and at drawn times a burst of datagrams enters it. What a burst's last datagram must wait there follows
-from its bytes, the rate and the bucket, less the time that its sender took to send the burst. A control throttles nothing and sends the same.
+Two hosts in namespaces, a container in each, VXLAN between them (tests/capsule/bed.py). In each round one of three queues, chosen at
+random, is throttled by a tbf with a random rate, and at random times a burst of datagrams enters it. The wait of a burst's last datagram
+follows from its bytes, the rate and the bucket, less the time that its sender took to send the burst. A control throttles nothing and
+sends the same.
 
 Goals: the layer is named in 99 % of the rounds, the size is within 5 % in 99 % of those, no control names a layer. Exit code 1 if one
 is missed.
@@ -35,15 +36,15 @@ from nsight_report.commands.hops import NAMED  # noqa: E402
 from nsight_report.hops import layers  # noqa: E402
 
 PORT = 7061
-#: Queues that can be throttled, the layer of each, and what a datagram is longer there than its payload: headers, and the capsule,
-#: which the first device's queue does not count, since the kernel takes a packet's length before the egress hook.
+#: Queues that can be throttled, the layer of each, and how much longer a datagram is there than its payload: headers and the capsule.
+#: The first device's queue does not count the capsule, since the kernel takes a packet's length before the egress hook.
 PLACES = {
     ("a", "eth0"): (("a:eth0 out", "h1:va in"), 42),
     ("h1", "u0"): (("h1:u0 out", "h2:u1 in"), 42 + 28 + 50),
     ("h2", "vb"): (("h2:vb out", "b:eth0 in"), 42 + 28),
 }
 GOAL_NAMED, GOAL_SIZE, WITHIN = 0.99, 0.99, 0.05
-#: A layer that delays less than this is none: what this machine does by itself.
+#: A layer that delays less than this does not count: it is this machine's own noise.
 FLOOR_NS = 3_000_000
 BUCKET = 2_000
 QUIET = 150
@@ -61,7 +62,7 @@ class Injection:
 
     @property
     def wait_ns(self) -> int:
-        """All bytes less the bucket's, at that rate; the last one leaves when the tokens for it are there."""
+        """All bytes less the bucket's, at that rate; the last datagram leaves when its tokens are there."""
         if self.place is None:
             return 0
         longer = PLACES[self.place][1]
@@ -78,7 +79,7 @@ def draw(numbers: random.Random, control: bool) -> Injection:
 
 
 def traffic(bed: Bed, injection: Injection) -> list[int]:
-    """A datagram of 8 bytes every 13 ms, and at each of the times a burst; how long each took to be sent, ns."""
+    """A datagram of 8 bytes every 13 ms, and a burst at each of the times; returns how long each burst took to send, ns."""
     took = []
     client, server = bed.datagrams(socket.AF_INET, PORT)
     began, left = time.monotonic(), list(injection.times)
@@ -100,7 +101,7 @@ def traffic(bed: Bed, injection: Injection) -> list[int]:
 
 
 def played(bed: Bed, injection: Injection, directory: Path) -> tuple[hops.Collection, list[int]]:
-    """What nsight-capsule collected of one round, and how long its bursts took to be sent."""
+    """What nsight-capsule collected in one round, and how long its bursts took to send."""
     places = [word for place in ("a", "h1", "h2", "b") for word in ("--netns", bed.name(place))]
     options = ["--rate", "1", "--protocol", "udp", "--port", str(PORT)]
     with Stamping(directory, *places, *options) as stamping:
@@ -118,8 +119,8 @@ def played(bed: Bed, injection: Injection, directory: Path) -> tuple[hops.Collec
 
 
 def score(collection: hops.Collection, took: list[int], injection: Injection, prefix: str) -> dict[str, Any]:
-    """The layer that the report names ("": none), whether it is right, and how far its delay of the last of a burst is from the true
-    one: the mean of the bursts."""
+    """The layer that the report names ("": none), whether it is right, and the error of its delay for the last datagram of a
+    burst: the mean over the bursts."""
     rows = layers.passages(collection)
     slow = layers.chosen(collection.packets, 95, 100)
     excess = layers.excess(collection, rows, slow, layers.usual(collection))

@@ -4,9 +4,9 @@
  *
  *	PRECONFIGURED_TAPIF=TAP lwip-server ADDRESS GATEWAY PORT TURN
  *
- * The kernel has a tap device and no socket: Ethernet frames come to lwIP's thread, TCP is lwIP's
- *own. One thread serves every connection. TURN: pieces of PIECE bytes that it answers of one
- * connection before it looks at the others.
+ * The kernel has a tap device and no socket: Ethernet frames go to lwIP's thread, and lwIP
+ * implements TCP. One thread serves every connection. TURN: how many pieces of PIECE bytes it
+ * answers on one connection before it checks the others.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ static void fail(const char *what)
 	exit(1);
 }
 
-/* What an application does with a request: here 20 ns a byte. */
+/* The application's work for a request: here 20 ns per byte. */
 __attribute__((noinline)) static void work(size_t n)
 {
 	uint64_t sum = sink;
@@ -56,7 +56,7 @@ static int open_listener(uint16_t port)
 	return fd;
 }
 
-/* Answers up to TURN pieces; 0: the peer has gone. */
+/* Answers up to TURN pieces; 0: the peer closed the connection. */
 static int serve(int fd, int turn)
 {
 	static char bytes[PIECE];

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One recording of a setup, and its tail as the client saw it, without any recording."""
+"""One recording of a setup, and its tail latency at the client, measured without any recording."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ REPORT = ROOT / "tools" / "nsight-report" / "nsight-report"
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 CLIENT_PRIORITY = 2  # above the servers': one of them may be on the client's core
 WARM_UP_S = 0.5
-#: Within which programs end after the seconds that they are given, unless they hang.
+#: Time within which programs end after their given duration, unless they hang.
 END_S = 600
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What nsight-report says: ``text`` as it prints it, ``summary`` as its JSON."""
+    """Output of nsight-report: ``text`` as printed, ``summary`` as JSON."""
 
     command: str
     text: str
@@ -44,12 +44,12 @@ def client_options(story: Story, setup: Setup, seconds: float) -> list[str]:
 
 
 def testbed() -> Testbed:
-    """Where a story is played."""
+    """Where a story runs."""
     return Testbed(app_cpu=APP_CPU, load_cpu=LOAD_CPU, realtime=True)
 
 
 def record(story: Story, setup: Setup, port: int, capture: Path, seconds: float) -> None:
-    """Record ``seconds`` of the setup, whose server has that port, under its load."""
+    """Record ``seconds`` of the setup under its load; its server has that port."""
     with testbed() as bed:
         server = setup.start(bed, port)
         log = bed.directory / "client.tsv"
@@ -64,7 +64,7 @@ def record(story: Story, setup: Setup, port: int, capture: Path, seconds: float)
 
 
 def diagnose(capture: Path, server_port: int, *options: str, with_json: bool = True) -> Diagnosis:
-    """What nsight-report says about the messages of the port, as text and (``with_json``) as JSON."""
+    """The output of nsight-report about the messages of the port, as text and (``with_json``) as JSON."""
     shown = ["nsight-report", capture.name, *(Path(o).name if o.endswith(".nsight") else o for o in options)]
     argv = [sys.executable, str(REPORT), str(capture), "--port", str(server_port), *options]
     outputs = []
@@ -88,8 +88,8 @@ def figures(capture: Path, server_port: int, directory: Path) -> None:
 def latencies_us(load: pd.DataFrame) -> np.ndarray:
     """How long each counted request took, from when it was due to its answer.
 
-    From when it was due, not sent: a client that waits for the answer before sends less while the
-    server is slow, and would not notice what those requests had suffered.
+    The time counts from when it was due, not sent: a client that waits for the previous answer sends
+    less while the server is slow, and would miss the delay of those requests.
     """
     counted = load[load.counted & (load.recv_ns > 0)]
     return (counted.recv_ns - counted.intended_ns).to_numpy() / 1000

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The story as Markdown: what was recorded, the report's own words, what was changed, the tail."""
+"""The story as Markdown: what was recorded, the report's own words, what was changed, the tail latency."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from .measure import PERCENTILES, Diagnosis
 from .stories import Setup, Story
 
-LOWER, UPPER = 25, 30  # the slice of the comparison away from the tail, as in section 7.4 of the paper
+LOWER, UPPER = 25, 30  # the slice for the comparison outside the tail, as in section 7.4 of the paper
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Iteration:
 
 def words(text: str) -> str:
     """The report's answer: its words, then from the number of messages to the causes; without losses and single messages."""
-    said = text.partition("\n\nMode: ")[0].partition("\n\n")[2]  # behind the line with name and host
+    said = text.partition("\n\nMode: ")[0].partition("\n\n")[2]  # after the line with name and host
     body = text[text.index("Messages: ") :]
     for end in ("\nSlowest messages", "\nFigures and the whole report"):
         body = body.partition(end)[0]
@@ -32,7 +32,7 @@ def words(text: str) -> str:
 
 
 def us(value: float) -> str:
-    """A latency for people.
+    """A latency as readable text.
 
     >>> us(57.32), us(2210.4), us(27890.2)
     ('57 us', '2.2 ms', '28 ms')
@@ -61,7 +61,7 @@ def tail_table(iterations: list[Iteration]) -> str:
 
 
 def effect(before: Iteration, after: Iteration) -> str:
-    """What a change did to the tail, in one line."""
+    """The effect of a change on the tail, in one line."""
     parts = []
     for p in (50.0, 99.0, 99.9):
         old, new = (statistics.median([t[p] for t in it.tails]) for it in (before, after))
@@ -75,7 +75,7 @@ def block(text: str) -> str:
 
 
 def quoted(diagnosis: Diagnosis) -> str:
-    """A command and the report's words."""
+    """A command and its report."""
     return f"`{diagnosis.command}`:\n\n{block(words(diagnosis.text))}"
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""A monitoring script as it goes wrong: counts keys by KEYS, and asks for a snapshot every second.
+"""A badly written monitoring script: counts keys by KEYS, and requests a snapshot every second.
 
     redis_monitor.py ADDRESS PORT keys|scan
 
-``keys``: one KEYS command over all keys; ``scan``: the same count by SCAN, 50 keys a command.
+``keys``: one KEYS command over all keys; ``scan``: the same count by SCAN, 50 keys per command.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Redis:
         self._file = socket.create_connection((address, port)).makefile("rwb")
 
     def ask(self, *words: bytes) -> object:
-        """Send a command; its answer, errors as text."""
+        """Send a command; returns its answer, errors as text."""
         self._file.write(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words))
         self._file.flush()
         return self._answer()
@@ -59,13 +59,13 @@ def count(redis: Redis, how: str) -> int:
 
 
 def main() -> None:
-    """Until it is killed."""
+    """Run until killed."""
     redis = Redis(sys.argv[1], int(sys.argv[2]))
     snapshot = time.monotonic()
     while True:
         count(redis, sys.argv[3])
         if time.monotonic() > snapshot:
-            redis.ask(b"BGSAVE")  # refused while one runs, which is as good
+            redis.ask(b"BGSAVE")  # refused while one runs, which has the same effect
             snapshot = time.monotonic() + SNAPSHOT_EVERY_S
         time.sleep(EVERY_S)
 

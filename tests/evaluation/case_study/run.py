@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Play a case study: record, diagnose, change what the diagnosis says, and again; compare at the end.
+"""Run a case study: record, diagnose, change what the diagnosis says, and repeat; compare at the end.
 
 For each setup of the story nsight-record and nsight-report run on live traffic, and the latency at the client
-is measured without any recording, in turns over the setups. Prints the story as Markdown on stdout, and
-keeps it with the captures in the output directory. All that it started is gone afterwards.
+is measured without any recording, alternating between the setups. Prints the story as Markdown on stdout, and
+keeps it with the captures in the output directory. Ends everything that it started.
 
 Exit codes: 0; 1 something failed; 2 usage; 4 root, a program or a library is missing; 130 interrupted.
 """
@@ -76,7 +76,7 @@ def parse() -> argparse.Namespace:
 
 
 def preflight(stories: list[Story]) -> str | None:
-    """What is missing, with the fix; None when nothing is."""
+    """What is missing, with the fix; None if nothing is missing."""
     if os.geteuid():
         return "error: namespaces and recording need root\nhint: sudo make case-study"
     if (os.cpu_count() or 1) < 2:
@@ -92,7 +92,7 @@ def preflight(stories: list[Story]) -> str | None:
 
 
 def recorded(capture: Path) -> str:
-    """What a capture holds, in one line."""
+    """Contents of a capture, in one line."""
     manifest = json.loads((capture / "manifest.json").read_text())
     seconds = (manifest["stop"]["monotonic_ns"] - manifest["start"]["monotonic_ns"]) / 1e9
     events = sum(manifest["events"]["written"].values())
@@ -103,7 +103,7 @@ def recorded(capture: Path) -> str:
 def measure_tails(
     story: Story, iterations: list[Iteration], args: argparse.Namespace, progress: Progress
 ) -> None:
-    """Fill in the tails: in turns over the setups, so that what else the machine does meets all of them."""
+    """Measure the tails, alternating between the setups, so that other work on the machine affects all of them."""
     kept = args.output / story.name / "tails.json"
     before = json.loads(kept.read_text()) if args.reuse and kept.exists() else {}
     for it in iterations:

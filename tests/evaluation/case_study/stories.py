@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The stories: a server, what is wrong with how it is run, and what is changed after each diagnosis.
+"""The stories: a server, the fault in how it is run, and the change after each diagnosis.
 
-Two cores: the servers' is core 1, the clients' core 0. The client whose latency is measured runs
-at real-time priority, so that nothing on its own core adds to what the server does.
+Two cores: servers run on core 1, clients on core 0. The client whose latency is measured runs
+at real-time priority, so that nothing on its own core adds to the server's latency.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Start = Callable[[Testbed, int], Server]
 class Setup:
     """One configuration of a story.
 
-    ``change``: what was done to get here from the setup before, and why. ``start`` starts
-    everything but the measured client, with the server on the given port. ``client``: options of that client that
+    ``change``: what was changed from the previous setup, and why. ``start`` starts everything
+    except the measured client, with the server on the given port. ``client``: options of that client that
     the setup changes.
     """
 
@@ -38,7 +38,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Story:
-    """``port``: the server's usual one. ``programs``: what it needs installed. ``client``: load whose latency counts.
+    """``port``: the server's usual one. ``programs``: programs that must be installed. ``client``: load whose latency counts.
 
     ``record``: options for nsight-record.
     """
@@ -53,7 +53,7 @@ class Story:
 
 
 def idle_priority(pid: int) -> None:
-    """Put every thread of a process into SCHED_IDLE: it runs when nothing else wants the core."""
+    """Put every thread of a process into SCHED_IDLE: it runs only when no other task needs the core."""
     for tid in os.listdir(f"/proc/{pid}/task"):
         os.sched_setscheduler(int(tid), os.SCHED_IDLE, os.sched_param(0))
 
@@ -63,8 +63,8 @@ def background(bed: Testbed, server: Server, options: list[str], name: str) -> N
     bed.start_load(server, ["-d", "3600", *options], Path(bed.directory / f"{name}.tsv"))
 
 
-# memcached beside nginx. A page of 400 kB, written in pieces as the client takes them, is what keeps nginx
-# on a core for milliseconds; 40 bursts of them a second are some 40 % of it.
+# memcached beside nginx. A page of 400 kB, written in pieces as the client takes them, keeps nginx on a
+# core for milliseconds; 40 bursts of pages per second take about 40 % of it.
 PAGES = ["-r", "20", "--burst", "6", "--burst-every", "40", "--path", "/big.html"]
 # One client that pipelines: 60 requests for 20 kB in one write, on one connection.
 GREEDY = ["-r", "1", "--burst", "60", "--burst-every", "20", "--burst-value-size", "20000"]
@@ -105,7 +105,7 @@ MEMCACHED = Story(
 )
 
 
-# Keys of other users of the same redis, which the monitoring script has to pass.
+# Keys of other users of the same redis, which the monitoring script must scan too.
 KEYS = "DEBUG", "POPULATE", "20000", "key", "500"
 
 
@@ -153,7 +153,7 @@ REDIS = Story(
 
 LWIP_ADDRESS, TAP_ADDRESS, LWIP_PORT = "198.18.78.1", "198.18.78.2", 7777
 LWIP_SERVER = Path(__file__).with_name("build") / "lwip-server"
-# Debian's lwIP 2.1.3 writes beyond its buffers (616 bytes, with their head) when it gets longer frames.
+# Debian's lwIP 2.1.3 writes beyond its buffers (616 bytes, including their header) when it gets longer frames.
 TAP_MTU = "576"
 # One client that pipelines: 16 requests of 500 bytes at once; or as many, but 4 at once.
 GREEDY_ECHO = ["-r", "1", "--burst", "16", "--burst-every", "40", "--burst-value-size", "500"]
@@ -161,7 +161,7 @@ MODEST_ECHO = ["-r", "1", "--burst", "4", "--burst-every", "10", "--burst-value-
 
 
 def start_lwip(bed: Testbed, port: int, turn: int) -> Server:
-    """The echo server, behind a tap device in the client's namespace: nothing of the kernel's is between."""
+    """The echo server, behind a tap device in the client's namespace: no other part of the kernel is in between."""
     tap, there = f"tap{os.getpid()}", bed.link.client
     for words in (
         ["tuntap", "add", "dev", tap, "mode", "tap"],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Live: the first diagnosis names what was set up, and after the change that cause is gone; lwIP's messages are whole."""
+"""Live: the first diagnosis names the prepared cause, and after the change this cause has disappeared; lwIP's messages are complete."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 
 def require(story: stories.Story) -> None:
-    """Skip, with the reason, where the story cannot be played."""
+    """Skip, with the reason, if the story cannot run."""
     if os.geteuid():
         skip_or_fail("root", "recording needs root")
     problem = run.preflight([story])
@@ -45,7 +45,7 @@ def test_neighbour_is_named_and_is_gone_after_the_split(tmp_path: Path) -> None:
     require(stories.MEMCACHED)
     script = Path(run.__file__)
     argv = [sys.executable, str(script), "memcached", "--first", "--rounds", "1", "--tail-seconds", "1"]
-    # The turn is taken here: waiting for it shall not count as the program's time.
+    # The turn is taken here, so that waiting for it does not count as the program's time.
     with turn(), ports.reserved() as (port,):
         done = subprocess.run(
             [*argv, "-d", "3", "-o", str(tmp_path), "--port", str(port)],
@@ -60,7 +60,7 @@ def test_neighbour_is_named_and_is_gone_after_the_split(tmp_path: Path) -> None:
         assert found[name]["tails_us"][0]["99.0"] > found[name]["tails_us"][0]["50.0"]
         assert f"### Iteration {1 + (name == 'split')}: {name}" in done.stdout
         assert found[name]["diagnosis"]["messages"]["n"] > 0
-    # 99 % of all delay on a quiet machine; a host that leaves the virtual CPU out adds causes of its own.
+    # 99 % of all delay on a quiet machine; steal time of the host adds causes of its own.
     named = next((c for c in before["causes"] if c["cause"] == "nginx (A)"), None)
     n, median = (named["n_messages"], named["median_deviation_ns"]) if named else (0, 0)
     total, rest = total_ns(before, "nginx (A)"), total_ns(after, "nginx (A)")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The runner's pieces: what is measured, what is quoted from the report, how the page is put together."""
+"""Parts of the runner: what is measured, what is quoted from the report, how the page is built."""
 
 from __future__ import annotations
 

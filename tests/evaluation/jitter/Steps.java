@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Steps that allocate, timestamped into a file as nsight-report --intervals takes it: java Steps.java STEPS FILE
+// Steps that allocate memory, with timestamps in a file for nsight-report --intervals: java Steps.java STEPS FILE
 
 import java.io.PrintWriter;
 import java.nio.file.Files;

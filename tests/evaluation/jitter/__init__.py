@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Causes of jitter that are no message's: injected into steps of a program, and what the diagnosis says of them."""
+"""Causes of jitter outside of messages: injected into steps of a program, and diagnosed."""

@@ -2,7 +2,7 @@
 """Recordings as the BPF recorder would write them on hardware that a virtual machine does not have, with one cause of jitter each.
 
 Thread ``steps`` works on core 1: each step computes for 60 us, sleeps in futex until thread ``helper``, which is always on core 0,
-wakes it 40 us later, and computes for 20 us. Every EVERY-th step meets the cause. All of it goes through the files of records.
+wakes it 40 us later, and computes for 20 us. Every EVERY-th step meets the cause. All events are written to record files.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ STEPS, HELPER, WORKER = 100, 101, 300
 FUTEX, SLEEP = 202, 230
 #: enum nsr_vector of tools/bpf/record.h, and the kernel's number of the softirq.
 CALL_FUNCTION, RCU = 2, 9
-#: Of the C-states that the manifest tells: exit latencies in us.
+#: Exit latencies of the C-states in the manifest, in us.
 EXITS = (2, 133)
 USUAL_KHZ = 3_000_000
 
 
 @dataclass
 class Step:
-    """One step at ``t``, usual so far: the C-state of its core, and what leaving that takes; how much longer it computes before and
-    after it sleeps; ``more``: records of core 1 that the cause adds.
+    """One step at ``t``, by default a usual one: the C-state of its core, and its exit latency; the extra computing time before
+    and after it sleeps; ``more``: records of core 1 that the cause adds.
     """
 
     t: int
@@ -49,7 +49,7 @@ class Step:
 
 
 def _c_state(step: Step) -> None:
-    """It is woken on a core that is in the deeper one."""
+    """It is woken on a core that is in the deeper C-state."""
     step.state, step.exit_ns = 1, EXITS[1] * US
 
 
@@ -64,14 +64,14 @@ def _frequency(step: Step) -> None:
 
 
 def _steal(step: Step) -> None:
-    """The host has its core for 300 us: the tick comes then, and the scheduler tells at the next switch."""
+    """The host has its core for 300 us: the tick comes then, and the scheduler reports it at the next context switch."""
     step.longer_ns = 300 * US
     tick, switch = step.t + 350 * US, step.t + 360 * US
     step.more += [rf.steal(switch, 300 * US, 1), rf.pair("VECTOR", tick, tick + US, 0)]
 
 
 def _kworker(step: Step) -> None:
-    """A work queue's thread has its core for 200 us."""
+    """A workqueue thread has its core for 200 us."""
     step.longer_ns = 200 * US
     step.more += [
         rf.waking(step.t + 20 * US, WORKER, HELPER, 1),
@@ -91,7 +91,7 @@ def _moved(step: Step) -> None:
 
 
 def _shootdown(step: Step) -> None:
-    """Another core has it flush its TLB 40 times, 3 us each."""
+    """Another core makes it flush its TLB 40 times, 3 us each."""
     step.longer_ns = 120 * US
     begins = [step.t + 5 * US + n * 4 * US for n in range(40)]
     step.more += [rf.pair("VECTOR", at, at + 3 * US, CALL_FUNCTION) for at in begins]
@@ -104,13 +104,13 @@ def _device(step: Step) -> None:
 
 
 def _rcu(step: Step) -> None:
-    """Callbacks of RCU run for 180 us behind a tick."""
+    """RCU callbacks run for 180 us after a tick."""
     step.longer_ns = 181 * US
     tick = step.t + 10 * US
     step.more += [rf.pair("VECTOR", tick, tick + US, 0), rf.pair("SOFTIRQ", tick + US, tick + 181 * US, RCU)]
 
 
-#: What acts, by cause.
+#: The function that injects each cause.
 CAUSES: dict[Cause, Callable[[Step], None]] = {
     Cause("C-state", r"C-state exit latency \(A\)"): _c_state,
     Cause("frequency", r"CPU frequency and power \(A\)"): _frequency,

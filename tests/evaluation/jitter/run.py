@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Inject causes of jitter into steps of a program, one at a time, record each, and print what the diagnosis says of it.
+"""Inject causes of jitter into steps of a program, one at a time, record each, and print its diagnosis.
 
-What a virtual machine has no hardware for, or nobody can ask for, is in recordings that were made up (emulated.py).
-The program says when each cause acted: a slow step that lies in that time is affected. Printed are the first cause of the slow steps
-and whether it is a right one, and which share of the affected steps' extra time the right ones have. Nothing fails: how often a
-correct tree is wrong here was not counted yet (tests/machinery/harness/gate.py). Exit codes: 0 it ran, 1 a run failed.
+Causes that need hardware a virtual machine does not have, or that cannot be triggered, are in generated recordings (emulated.py).
+The program logs when each cause acted: a slow step that lies in that time is affected. Printed are the first cause of the slow steps,
+whether it is a right one, and the share of the right causes in the affected steps' extra time. Wrong answers fail nothing: how often
+a correct tree is wrong here has not been counted yet (tests/machinery/harness/gate.py). Exit codes: 0 it ran, 1 a run failed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ CAUSES = (
     Cause("lock-free", note="the same holder, and no lock: right is any first cause but a lock", wrong=r"Lock wait \(A\)"),
     Cause("sleep", r"Lock wait \(A\)|Wake-up \(A\)|CPU idle \(A\)", "it sleeps for what comes 100 us later, where it spins otherwise"),
 )  # fmt: skip
-#: What nothing here can inject or show.
+#: Causes that cannot be injected or shown here.
 ABSENT = (
     "kswapd and kcompactd: as any other program these threads are named, category Paging",
     "SMI: nothing that mode tracepoints records tells it from the thread's own work",
@@ -63,7 +63,7 @@ ABSENT = (
 
 
 def command(cause: Cause, file: Path, programs: Path) -> list[str | Path]:
-    """What makes the steps."""
+    """The program that makes the steps."""
     if cause.name == "garbage collector":
         log = f"-Xlog:safepoint:file={file}.gc:tn"
         return ["taskset", "-c", "1", "java", *JAVA, log, "-cp", programs, "Steps", str(2 * STEPS), file]
@@ -101,7 +101,7 @@ def measure(cause: Cause, directory: Path, programs: Path) -> Score:
 
 
 def show(scores: list[Score], made_up: list[Score]) -> None:
-    """Both tables, with what is to be said of them."""
+    """Both tables, with remarks."""
     print("\n".join(lines(scores)))
     for cause in CAUSES:
         if cause.note and any(s.cause == cause.name for s in scores):
@@ -112,7 +112,7 @@ def show(scores: list[Score], made_up: list[Score]) -> None:
 
 
 def build(to: Path) -> None:
-    """The programs. Raises CalledProcessError."""
+    """Build the programs. Raises CalledProcessError."""
     subprocess.run(
         ["gcc", "-O2", "-D_GNU_SOURCE", "-Wall", HERE / "victim.c", "-o", to / "victim", "-pthread"],
         check=True,
@@ -122,7 +122,7 @@ def build(to: Path) -> None:
 
 
 def missing(cause: Cause, programs: Path) -> str:
-    """Why this cannot be injected here; '' it can."""
+    """Why this cannot be injected here; '' if it can."""
     if cause.name == "garbage collector" and not (programs / "Steps.class").exists():
         return "javac is not installed"
     if cause.name == "page migration" and not Path("/sys/devices/system/node/node1").exists():

@@ -18,7 +18,7 @@ _SAFEPOINT = re.compile(r"^\[(\d+)ns\] Safepoint .*Total:\s*(\d+) ns", re.MULTIL
 
 @dataclass(frozen=True)
 class Cause:
-    """``right``: a pattern of causes that name it; ``wrong``: of causes that must not come first. With neither it is not judged."""
+    """``right``: a pattern of causes that name it; ``wrong``: a pattern of causes that must not come first. With neither it is not judged."""
 
     name: str
     right: str = ""
@@ -28,7 +28,7 @@ class Cause:
 
 @dataclass
 class Score:
-    """One run. ``right``: None if not judged; ``share``: of the extra time of affected slow steps, what right causes have; None without any."""
+    """One run. ``right``: None if not judged; ``share``: of right causes in the extra time of affected slow steps; None without any."""
 
     cause: str
     first: str
@@ -43,7 +43,7 @@ class Score:
 
 
 def acted(file: Path) -> np.ndarray:
-    """Begin and end of each time that the cause acted."""
+    """Begin and end of each interval in which the cause acted."""
     log = Path(f"{file}.gc")
     if log.exists():
         found = [(int(end) - int(took), int(end)) for end, took in _SAFEPOINT.findall(log.read_text())]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Causes of jitter that need hardware of their own are named, in records as the recorder writes them there."""
+"""Causes of jitter that need special hardware are named, from records like those that the recorder writes there."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * victim CAUSE STEPS EVERY FILE: steps of some 100 us on core 1, timestamped into FILE as
- * nsight-report --intervals takes it; every EVERY-th one meets CAUSE, and FILE.log says when that
- * acted (begin and end, CLOCK_MONOTONIC). The steps run with real-time priority, and what competes
- * with them for their core has a higher one.
+ * victim CAUSE STEPS EVERY FILE: steps of about 100 us on core 1, with timestamps in FILE for
+ * nsight-report --intervals. Every EVERY-th step meets CAUSE, and FILE.log says when the cause
+ * acted (begin and end, CLOCK_MONOTONIC). The steps run at real-time priority; threads that
+ * compete for their core have a higher one.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +28,7 @@ enum { HELPERS = 3, TIMERS = 4000, BYTES = 8 << 20, BLOCK = 1 << 20, MAPPED = 16
 static const char *cause;
 static sem_t go[HELPERS], there, answer;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_int acting, answered; /* acting: 0 not now, 1, 2: it is to end */
+static atomic_int acting, answered; /* acting: 0 not now, 1, 2: it should end */
 static volatile unsigned long sum;
 static FILE *acted;
 
@@ -125,7 +125,7 @@ static void look_at(const char *mapped)
 		sum += mapped[i];
 }
 
-/* All pages of this process to the other one of two nodes. */
+/* Move all pages of this process to the other of two nodes. */
 static void move(void)
 {
 	static int to = 1;
@@ -135,7 +135,7 @@ static void move(void)
 	to = !to;
 }
 
-/* All of them for the same time, 50 us from when this returns. */
+/* Set all timers to the same time, 50 us after this returns. */
 static void arm(const int *timers)
 {
 	uint64_t due = now() + 20000000;
@@ -197,7 +197,7 @@ int main(int argc, char **argv)
 		for (int i = 0; i < TIMERS; i++)
 			timers[i] = timerfd_create(CLOCK_MONOTONIC, 0);
 	}
-	/* What else this machine runs is not what the steps are to meet. */
+	/* Other work on this machine should not disturb the steps. */
 	sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){.sched_priority = 1});
 	for (int i = 0; i < steps; i++) {
 		int hit = i % every == every - 1;
@@ -238,7 +238,7 @@ int main(int argc, char **argv)
 		}
 		if (hit && is("I/O") && pwrite(file, block, BLOCK, 0) == BLOCK)
 			fdatasync(file);
-		/* It may find less than was asked for. */
+		/* It may find less than requested. */
 		if (hit && is("reclaim") && write(empty, "16M", 3) != 3 && errno != EAGAIN)
 			return 1;
 		if (hit && is("compaction") && write(file, "1", 1) != 1)

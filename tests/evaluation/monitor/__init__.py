@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nsight-monitor against the kernel's own counters, and the runs of an article, each as a command."""
+"""Compares nsight-monitor with the kernel's own counters, and repeats the runs of an article; each is a command."""

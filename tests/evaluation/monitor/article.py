@@ -4,10 +4,10 @@
 
     .venv/bin/python tests/evaluation/monitor/article.py [RUN...] [--seconds N]        make monitor-article
 
-RUN: overload, workers, no-rules (default: all). nginx sends a page of 10 kB that takes its worker some time to make. One worker's capacity
-behind the rules is measured first, and asked for is 1.3 times of it: overload with one worker, workers with two, no-rules with two and
-without the rules. nsight-monitor's stages of each run are printed, and what the client saw. Exit codes: 0 each run is seen in the
-stage that it belongs to, 1 one is not, or a program failed, 2 usage, 4 not root.
+RUN: overload, workers, no-rules (default: all). nginx sends a page of 10 kB that its worker needs some time to make. The capacity of one
+worker behind the rules is measured first, and the load is 1.3 times this capacity: overload with one worker, workers with two, no-rules
+with two and without the rules. Prints nsight-monitor's stages for each run, and the client's latencies. Exit codes: 0 each run shows in
+the stage that it belongs to, 1 one does not, or a program failed, 2 usage, 4 not root.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from nsight_monitor.views import Row  # noqa: E402
 
 PROGRAM = ROOT / "tools/nsight-monitor/histograms/nsight-histograms"
 N_RULES, CONNECTIONS, OFFERED = 10_000, 100, 1.3
-#: That the article shows.
+#: The stages that the article shows.
 STAGES = ("ip-start", "tcp-start", "tcp-socket-enqueued", "tcp-socket-read")
-#: The worker looks in vain for a y behind these, 2**n ways: some time for each page, as one that is made has.
+#: The worker searches in vain for a y after these, in 2**n ways: this takes time for each page, like a generated page.
 QUERY = "x" * 13
 CONFIGURATION = """\
 daemon off;
@@ -67,7 +67,7 @@ http {{
 
 @dataclass(frozen=True)
 class Run:
-    """What is set up for it."""
+    """The setup of a run."""
 
     name: str
     workers: int
@@ -84,7 +84,7 @@ RUNS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """``latency_us``: what the client saw, sorted; ``stages`` by name."""
+    """``latency_us``: latencies at the client, sorted; ``stages`` by name."""
 
     rate: float
     latency_us: list[float]
@@ -120,7 +120,7 @@ def nginx(bed: Testbed, workers: int, name: str) -> Server:
 
 
 def set_rules(bed: Testbed, there: bool) -> None:
-    """10,000 rules that match nothing, on input, as somebody left them."""
+    """10,000 forgotten rules on input that match nothing."""
     rule = "ip saddr 203.0.113.7 tcp dport 9 drop"
     text = "flush ruleset\n"
     if there:
@@ -144,7 +144,7 @@ def load(bed: Testbed, server: Server, seconds: float, rate: float) -> tuple[flo
 
 
 def watched(bed: Testbed, of: Run, seconds: float, rate: float) -> Outcome:
-    """One run with nsight-monitor's programs at work."""
+    """One run with nsight-monitor's programs running."""
     set_rules(bed, of.rules)
     server = nginx(bed, of.workers, of.name)
     inode = Path("/run/netns", bed.link.server).stat().st_ino
@@ -167,7 +167,7 @@ def watched(bed: Testbed, of: Run, seconds: float, rate: float) -> Outcome:
 
 
 def shown(of: Run, outcome: Outcome) -> Iterator[str]:
-    """What a run gave, and the article's figures."""
+    """Results of a run, and the article's figures."""
     latency = outcome.latency_us
     p50, p99 = (latency[int(len(latency) * p)] / 1000 for p in (0.5, 0.99))
     yield f"\n{of.name}: {of.workers} worker{'s' * (of.workers > 1)}, {N_RULES if of.rules else 0} rules on input"
@@ -177,7 +177,7 @@ def shown(of: Run, outcome: Outcome) -> Iterator[str]:
 
 
 def seen(found: dict[str, Outcome]) -> Iterator[tuple[str, float, float]]:
-    """Claims on runs that were made: name, ratio, and what it has to reach."""
+    """Claims about the completed runs: name, ratio, and its goal."""
     read, enqueued = "tcp-socket-read", "tcp-socket-enqueued"
     if {"overload", "workers"} <= found.keys():
         ratio = found["overload"].mean_us(read) / found["workers"].mean_us(read)

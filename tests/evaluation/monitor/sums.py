@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""nsight-monitor's sums against nstat, after 10^6 packets.
+"""Compare nsight-monitor's sums with nstat, after 10^6 packets.
 
     .venv/bin/python tests/evaluation/monitor/sums.py [--packets N]        make monitor-sums
 
-Datagrams and, a tenth of them, messages of TCP there and back cross a veth pair of namespaces, over IPv4. What the monitor has counted in the
-server's namespace is compared with the kernel's counters of that namespace. Exit codes: 0 all are equal, 1 one is not, 2 usage,
+Datagrams, and a tenth as many TCP messages in both directions, cross a veth pair between namespaces, over IPv4. The monitor's counts in the
+server's namespace are compared with the kernel's counters of that namespace. Exit codes: 0 all are equal, 1 one is not, 2 usage,
 4 not root.
 """
 
@@ -31,7 +31,7 @@ BURST = 50  # datagrams, which fit into the socket
 
 
 def nstat(netns: str) -> dict[str, int]:
-    """The kernel's counters of a namespace since it was made."""
+    """The kernel's counters of a namespace since its creation."""
     text = run(["nsenter", f"--net=/run/netns/{netns}", "--", "nstat", "-a", "-s", "-z", "-j"])
     found: dict[str, int] = json.loads(text)["kernel"]
     return found
@@ -89,7 +89,7 @@ def main() -> int:
 
 
 def without(counts: dict[str, int]) -> int:
-    """Packets that have no ip-start, as none had a timestamp."""
+    """Packets without ip-start, because they had no timestamp."""
     return sum(n for name, n in counts.items() if name.startswith("no_stamp"))
 
 

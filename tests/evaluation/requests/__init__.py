@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Requests of the report held against those of a client."""
+"""Compares the report's requests with those of a client."""

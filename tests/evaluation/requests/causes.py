@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Known causes in the service and transmit phases of requests: is each the first one that the diagnosis names?
+"""Known causes in the service and transmit phases of requests: does the diagnosis name each one first?
 
     causes.py [--seconds S] [--keep DIR] [CASE...]
 
-Each case is a server with one fault (serving.py), or one that is disturbed from outside. Who delays logs when. Every slow
-request that a logged delay overlaps by most of its extra latency counts; ``top-1``: share of those whose largest cause is the
-expected one; ``coverage``: of their deviation, median and least. Cases run as root, in a network namespace of their own.
+Each case is a server with one fault (serving.py), or one that is disturbed from outside. The program that delays logs when it did.
+A slow request counts if logged delays overlap most of its extra latency; ``top-1``: share of these requests whose largest cause is
+the expected one; ``coverage``: of their deviation, median and least. Cases run as root, in a separate network namespace.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ RECORD = ROOT / "tools/nsight-record/nsight-record"
 SERVING = Path(__file__).with_name("serving.py")
 DATA = ROOT / "build" / "data"
 PORT, BACKEND = 7001, 7002
-#: Within which a recording of some seconds ends, unless it hangs.
+#: Time within which a recording of some seconds ends, unless it hangs.
 END_S = 300
-#: Requests are slow from here on; each fault delays by more.
+#: Requests count as slow from here on; each fault delays by more.
 SLOW = "3ms-"
 
 Rows = list[tuple[int, int, int]]
@@ -50,7 +50,7 @@ Rows = list[tuple[int, int, int]]
 
 @dataclass(frozen=True)
 class Case:
-    """``serve``: the server's fault; ``cause``: what is expected, by name, and ``said`` in its chain or subject."""
+    """``serve``: the server's fault; ``cause``: the expected name of the cause; ``said``: expected in its chain or subject."""
 
     serve: str
     cause: tuple[str, ...]
@@ -63,7 +63,7 @@ class Case:
 
 @contextmanager
 def every(seconds: float, turn: Callable[[], None]) -> Iterator[None]:
-    """Calls ``turn`` so often, beside what the context does."""
+    """Calls ``turn`` periodically, in parallel to the body of the context."""
     leave = threading.Event()
 
     def turns() -> None:
@@ -97,7 +97,7 @@ def stopped(pid: int) -> Iterator[Rows]:
 
 @contextmanager
 def limited(pid: int) -> Iterator[Rows]:
-    """A tenth of a core, and a helper in the same group that uses it up. Throttling is known to the period."""
+    """A quota of a tenth of a core, and a helper in the same group that uses it up. The times of throttling are known to one period."""
     rows: Rows = []
     with quota(3_000, 30_000) as group:
         group.add(pid)
@@ -116,7 +116,7 @@ def limited(pid: int) -> Iterator[Rows]:
 
 @contextmanager
 def slow_link(_pid: int) -> Iterator[Rows]:
-    """Packets leave at 200 Mbit/s: what is large waits in the queue discipline."""
+    """Packets leave at 200 Mbit/s: large replies wait in the queue discipline."""
     shape = ["tbf", "rate", "200mbit", "burst", "70000", "latency", "2s"]
     subprocess.run(["tc", "qdisc", "add", "dev", "lo", "root", *shape], check=True)
     yield []
@@ -124,14 +124,14 @@ def slow_link(_pid: int) -> Iterator[Rows]:
 
 @contextmanager
 def slow_writes(pid: int) -> Iterator[Rows]:
-    """Few writes a second to the disk: one that is waited for takes its time."""
+    """Few disk writes per second: a synchronous write takes long."""
     with slow_disk(pid, DATA.parent, 50):
         yield []
 
 
 @contextmanager
 def small(pid: int) -> Iterator[Rows]:
-    """Less memory than the file that is read: its pages are reclaimed, and read again."""
+    """Less memory than the size of the file that is read: its pages are reclaimed, and read again."""
     with little_memory(pid, 24 << 20):
         yield []
 
@@ -141,7 +141,7 @@ CASES = {
     "sleep": Case("sleep", ("Application sleeps (A)",), "slept in"),
     "cold cache": Case("cold", ("Blocked on I/O or memory (A)",)),
     "blocked loop": Case("loop", ("Application sleeps (A)", "Head-of-line blocking (A)")),
-    # Whose reply it is nobody knows while several are in flight: then the process is named.
+    # While several replies are in flight, it is unknown whose reply it is: then the process is named.
     "slow backend": Case("http", ("Backend reply (A)", "Other processes (A)"), "slept in", proxy=True),
     "SIGSTOP": Case("quiet", ("Application stopped (A)",), disturb=stopped),
     "CPU quota": Case("quiet", ("CPU quota (A)",), disturb=limited),
@@ -157,13 +157,13 @@ CASES = {
 }
 #: Of a cause whose words lack what the case asks for.
 WITHOUT = "WITHOUT"
-#: Causes of which none may be named where nothing was injected.
+#: Causes that must not be named if nothing was injected.
 INJECTED = {name for case in CASES.values() for name in case.cause}
 
 
 @dataclass(frozen=True)
 class Score:
-    """Of one case. ``told``: the expected cause in the words that most of its time has."""
+    """Result of one case. ``told``: the expected cause, in the words used for most of its time."""
 
     case: str
     n: int
@@ -174,7 +174,7 @@ class Score:
 
 
 def record(case: Case, directory: Path, seconds: float) -> tuple[Path, Rows]:
-    """The capture, and when who was delayed (peer's port or 0 for all, begin, end)."""
+    """The capture, and the delays (peer's port or 0 for all, begin, end)."""
     directory.mkdir(parents=True, exist_ok=True)
     log, capture = directory / "truth", directory / "run.nsight"
     with ExitStack() as stack:
@@ -210,7 +210,7 @@ def record(case: Case, directory: Path, seconds: float) -> tuple[Path, Rows]:
 
 
 def ports(case: Case) -> list[str]:
-    """Of a proxy the backend's messages are recorded as well, and nobody's port can be chosen then."""
+    """For a proxy, the backend's messages are recorded too, so no port can be selected."""
     return [] if case.proxy else ["--port", str(PORT)]
 
 
@@ -232,7 +232,7 @@ def proxy(directory: Path, stack: ExitStack) -> None:
 
 
 def score(name: str, capture: Path, truth: Rows) -> Score:
-    """Diagnose it, and hold the causes of each slow request that the truth delayed against the expected one."""
+    """Diagnose it, and compare the causes of each slow request that was truly delayed with the expected one."""
     case = CASES[name]
     c = nsight_report.open(capture, direction="request", slow=SLOW, port=PORT)
     try:
@@ -300,7 +300,7 @@ def main() -> int:
             )
             s = score(name, capture, truth)
         print(f"{s.case:13} {s.n:4} {s.top:6.1%} {s.median:17.1%} {s.least:6.1%}  {s.told[:150]}", flush=True)
-        # Nothing to judge is a success of the control alone; the right cause with another reason is none.
+        # Having nothing to judge is a success only for the control; the right cause with a wrong reason is no success.
         nothing_slow = not s.n and not CASES[name].cause
         bad |= not nothing_slow and (s.top < 0.95 or s.told.startswith(WITHOUT))
         subprocess.run(["tc", "qdisc", "del", "dev", "lo", "root"], capture_output=True)

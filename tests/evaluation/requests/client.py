@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A client's latency beside the report's, request by request: what lies between the two are the ways there and back.
+"""Compares the client's latency with the report's, request by request: the difference is the way there and back.
 
-For servers and clients on one machine, whose stamps are of one clock. With a server's name the load client asks it in
-network namespaces while the recorder records (needs root); without, CAPTURE and LOG are there already.
+For servers and clients on one machine, whose timestamps are from one clock. With a server's name the load client sends requests
+to it in network namespaces while the recorder records (needs root); without, CAPTURE and LOG must already exist.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nsight_demo.logs import read_load
 from nsight_report.units import duration, percentile
 
 RECORD = Path(__file__).resolve().parents[3] / "tools/nsight-record/nsight-record"
-#: Within which a recording of a few requests ends, unless it hangs.
+#: Time within which a recording of a few requests ends, unless it hangs.
 END_S = 300
 
 
@@ -45,11 +45,11 @@ def record(server: str, options: list[str], directory: Path, payload: bool = Fal
 
 
 def joined(capture: nsight_report.api.Capture, log: Path, port: int | None = None) -> pd.DataFrame:
-    """One row for each answered request of the client's log, in its order; NaN where the report has none.
+    """One row for each answered request of the client's log, in its order; NaN if the report does not have the request.
 
     ``client_ns``: the client's latency, from its send to its receipt; ``report_ns``: the report's; ``there_ns``: from the
-    client's send to the first byte in; ``back_ns``: from the last byte with the driver to the receipt. The last two are
-    what the first is more than the second. ``received_bytes``, ``reply_bytes``: by the client, by the report.
+    client's send to the first byte in; ``back_ns``: from the last byte with the driver to the receipt. The sum of the last two
+    is the first minus the second. ``received_bytes``, ``reply_bytes``: according to the client, to the report.
     """
     requests = capture.stored_requests.columns(
         ["request_id", "role", "lport", "rport", "first_ns", "last_ns", "latency_ns", "reply_nbytes"],

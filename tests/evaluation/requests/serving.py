@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Small servers with one known fault each, and their client; what was delayed is logged by who delayed it.
+"""Small servers with one known fault each, and their client; the code that delays a request logs it.
 
     serving.py serve CASE PORT LOG      a line "port start end" (peer's port, CLOCK_MONOTONIC ns) for each delayed request
-    serving.py load PORT SECONDS KIND   four connections, a request a millisecond each; KIND is plain, http, or slow: the client
-                                        takes its time before it reads a large reply, which its buffer cannot hold
+    serving.py load PORT SECONDS KIND   four connections, one request per millisecond each; KIND is plain, http, or slow: the client
+                                        waits before it reads a large reply, which does not fit into its buffer
 
-It imports nothing of the product.
+It imports nothing from the product.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 SIZE, REPLY = 32, 64
 LARGE = 200_000
 HELD_S, EVERY = 0.010, 40
-#: Waits that are shorter are no fault.
+#: Shorter waits are not a fault.
 LEAST_NS = 500_000
 
 Note = Callable[[int, int, int], None]
@@ -46,7 +46,7 @@ class Log:
 
 
 def received(connection: socket.socket, size: int = SIZE) -> bool:
-    """Whether there was a whole request."""
+    """Whether a complete request came."""
     got = 0
     while got < size:
         data = connection.recv(size - got)
@@ -57,7 +57,7 @@ def received(connection: socket.socket, size: int = SIZE) -> bool:
 
 
 class Mutex:
-    """Every request takes a lock; once in a while a thread of its own holds it and sleeps."""
+    """Every request takes a lock; sometimes a separate thread holds it and sleeps."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -75,7 +75,7 @@ class Mutex:
 
 
 class Cold:
-    """Once in a while a request reads a page of a file that no cache holds."""
+    """Sometimes a request reads a page of a file that is not cached."""
 
     def __init__(self) -> None:
         self.fd = os.open(os.environ["DATA"], os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -94,7 +94,7 @@ class Cold:
 
 
 class Synced:
-    """Once in a while a request has to be on the disk before it is answered."""
+    """Sometimes a request must be on disk before it is answered."""
 
     def __init__(self) -> None:
         self.fd = os.open(os.environ["DATA"], os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -107,10 +107,10 @@ class Synced:
 
 
 class Thrash(Cold):
-    """Once in a while a request reads much of a file; nothing but the memory's limit keeps that out of the cache."""
+    """Sometimes a request reads much of a file; only the memory limit keeps the file out of the page cache."""
 
     def __call__(self, n: int) -> int:
-        if n == 1:  # what was written before is of nobody's limit
+        if n == 1:  # pages written before are not charged to the limited group
             self.map.madvise(mmap.MADV_DONTNEED)
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
             self.map.madvise(mmap.MADV_RANDOM)
@@ -121,7 +121,7 @@ class Thrash(Cold):
 
 
 class Sleepy:
-    """Once in a while a request is slept on."""
+    """Sometimes the server sleeps during a request."""
 
     def __call__(self, n: int) -> int:
         if n % EVERY == 0:
@@ -130,9 +130,9 @@ class Sleepy:
 
 
 class Pieces:
-    """Without TCP_NODELAY; once in a while a reply is written in two pieces: the second waits until the first is acknowledged."""
+    """Without TCP_NODELAY; sometimes a reply is written in two pieces: the second waits until the first is acknowledged."""
 
-    #: The least time for which the peer puts that off; it cannot be known here.
+    #: The least time by which the peer delays the acknowledgement; the exact time is unknown here.
     PUT_OFF_NS = 30_000_000
 
     def __call__(self, n: int) -> int:
@@ -151,7 +151,7 @@ class Pieces:
 
 
 class Lookup:
-    """Once in a while a name has to be looked up first, and the server of names takes its time."""
+    """Sometimes a name must be looked up first, and the name server is slow."""
 
     def __init__(self) -> None:
         self.names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -162,7 +162,7 @@ class Lookup:
         self.names.close()
 
     def answer(self, parent: int) -> None:
-        """A process of its own, which ends with ``parent``."""
+        """A separate process, which ends with ``parent``."""
         Path("/proc/self/comm").write_text("names")
         self.names.settimeout(0.5)
         while os.getppid() == parent:
@@ -182,7 +182,7 @@ class Lookup:
 
 
 class Pool:
-    """Two workers for all; once in a while three requests are slept on in a row, and those behind wait for a worker."""
+    """Two workers for all connections; sometimes they sleep during three requests in a row, and later requests wait for a worker."""
 
     def __init__(self) -> None:
         self.workers = ThreadPoolExecutor(2, "worker")
@@ -192,7 +192,7 @@ class Pool:
 
 
 class Garbage:
-    """Once in a while garbage is collected, in the thread that works on a request."""
+    """Sometimes garbage is collected, in the thread that works on a request."""
 
     def __init__(self) -> None:
         self.heap = [[[] for _ in range(10)] for _ in range(20_000)]
@@ -212,7 +212,7 @@ class Plain:
 
 
 class Large:
-    """Once in a while the reply is large."""
+    """Sometimes the reply is large."""
 
     def __call__(self, n: int) -> int:
         return LARGE if n % EVERY == 0 else REPLY
@@ -260,7 +260,7 @@ def attend(connection: socket.socket, work: Callable[[int], int], turn: object, 
 
 
 async def loop(port: int, log: Log, blocks: bool) -> None:
-    """One thread for all; once in a while a request blocks it, if so."""
+    """One thread for all connections; optionally, sometimes a request blocks it."""
     turn = 0
 
     async def attend_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -280,7 +280,7 @@ async def loop(port: int, log: Log, blocks: bool) -> None:
 
 
 def http(port: int, log: Log) -> None:
-    """A backend of a proxy that sleeps once in a while."""
+    """A backend of a proxy; the backend sometimes sleeps."""
     server = socket.create_server(("127.0.0.1", port), backlog=64)
     print("ready", flush=True)
     turn = iter(range(1, 1 << 40))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the scores become when a part of the diagnosis, or what it is given, is broken on purpose.
+"""How the scores change when a part of the diagnosis, or its input, is broken on purpose.
 
     .venv/bin/python tests/evaluation/truth/ablation.py [--messages N] [--seed N]
 
-Two streams (made_up/stream.py) with up to three causes a message, of 1 to 20 us each and of 1 us to 100 ms, are diagnosed as they
-are, and with one thing broken at a time. Printed: how often the largest cause is named first, which share of the ns that are
-blamed is right (precision), and which share of the injected ns is blamed rightly (recall), over all slow messages, of
-which each counts the same. Scores that notice a break in neither stream are no referee: exit code 1.
+Two streams (made_up/stream.py) with up to three causes per message, of 1 to 20 us each and of 1 us to 100 ms, are diagnosed
+unchanged, and with one thing broken at a time. Printed: how often the largest cause is named first, which share of the
+attributed ns is right (precision), and which share of the injected ns is attributed rightly (recall), over all slow messages,
+with equal weight. If the scores of neither stream show a break, they are useless as a check: exit code 1.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from nsight_report.attribution import attribute  # noqa: E402
 from evaluation.truth.synthetic_scores import GRANULARITY_NS, recorded  # noqa: E402
 
 MOST = 3
-#: How long each cause takes: beside what is usual, and up to far more.
+#: How long each cause takes: similar to usual times, and up to far longer.
 STREAMS = {"1 to 20 us": (1_000, 20_000), "1 us to 100 ms": (1_000, 100_000_000)}
 CLOCK_OFF_NS = 10_000
-#: By at least so much one of the three figures falls. Both are of the same stream: nothing else differs.
+#: At least one of the three figures falls by this much. Both results are from the same stream: nothing else differs.
 NOTICED = 0.01
 #: Columns of ``messages`` that are times.
 STAMPS = ("first_ns", "last_ns", "nic_ns", "arrival_ns", "arrival_last_ns", "handoff_ns", "call_ns", "app_ns")
@@ -56,7 +56,7 @@ class Score:
     recall: float
 
     def lost(self, broken: Score) -> float:
-        """By how much the figure that falls most does."""
+        """The largest fall of any figure."""
         return max(self.top - broken.top, self.precision - broken.precision, self.recall - broken.recall)
 
 
@@ -75,12 +75,12 @@ def score(made: World, mode: str, change: Callable[[Tables], Tables] = dict, **o
     true = pd.DataFrame(
         {"message_id": message, "is": [expected[names[c]] for c in number], "ns": made.added[message, number]}
     )
-    # Diagnosed are the slowest messages: one whose causes are small is not among them, and others may be.
+    # The slowest messages are diagnosed: a message with small causes is not among them, and others may be.
     true = true[true["message_id"].isin(coverage["message_id"])].groupby(["message_id", "is"])["ns"].sum()
     both = pd.DataFrame({"blamed": blamed, "true": true}).fillna(0)
     right = np.minimum(both["blamed"], both["true"])
 
-    # Every message counts the same, whether its delay is of us or of ms.
+    # Every message counts the same, whether its delay is microseconds or milliseconds.
     def shares(of: str) -> float:
         by = both[of].groupby("message_id").sum()
         return float((right.groupby("message_id").sum() / by)[by > 0].mean())
@@ -94,7 +94,7 @@ def score(made: World, mode: str, change: Callable[[Tables], Tables] = dict, **o
 
 
 def clock_off(tables: Tables) -> Tables:
-    """Stamps of messages are later than calls by this."""
+    """Shift the timestamps of messages by CLOCK_OFF_NS, relative to calls."""
     messages = tables["messages"]
     for name in STAMPS:
         later = pa.compute.add(messages[name], pa.scalar(CLOCK_OFF_NS, pa.int64()))
@@ -103,7 +103,7 @@ def clock_off(tables: Tables) -> Tables:
 
 
 def no_overlaps(tables: Tables) -> Tables:
-    """Each message is alone: of others on the same connection nothing is known."""
+    """Each message is alone: other messages on the same connection are unknown."""
     messages = tables["messages"]
     at, field = messages.column_names.index("conn_id"), messages.field("conn_id")
     return tables | {"messages": messages.set_column(at, field, pa.array(range(len(messages)), field.type))}
@@ -111,7 +111,7 @@ def no_overlaps(tables: Tables) -> Tables:
 
 @contextmanager
 def nothing_usual() -> Iterator[None]:
-    """Whatever took time is an anomaly, however long it usually takes."""
+    """Everything that took time is an anomaly, however long it usually takes."""
     median = deviation.baseline_medians
     # Of so many messages most had none of it.
     with mock.patch.object(finding, "baseline_medians", lambda exposure, _n: median(exposure, 1 << 30)):
@@ -135,7 +135,7 @@ BROKEN: dict[str, Broken] = {
     "baseline of slow messages": Broken(options=(("baseline", Slice.parse("p95-99.9")),)),
     "nothing is usual": Broken(code=nothing_usual),
     "only innermost functions": Broken(options=(("explained", 0.0),), modes=("intel-pt",)),
-    # What it leaves out is jitter here, and where causes nest it is right without the rule.
+    # The rule excludes only jitter here, and if causes nest, the result is right without the rule.
     "no 80 % rule": Broken(options=(("explained", 1e9),), modes=("intel-pt",), counts=False),
 }
 
@@ -166,7 +166,7 @@ def rows(n_messages: int, seed: int) -> Iterator[Row]:
 
 
 def unnoticed(table: list[Row]) -> list[tuple[str, str]]:
-    """What is broken and at which mode, where no stream's scores tell."""
+    """Breaks, with their mode, that no stream's scores show."""
     most: dict[tuple[str, str], float] = {}
     for row in table:
         if row.broken and BROKEN[row.broken].counts:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a user reads of a diagnosis, held against the truth of its run: the first cause, and the whole list.
+"""Compares what a user reads in a diagnosis with the truth of its run: the first cause, and the whole list.
 
-Nothing here is chosen by the injection's log, and no message by the diagnosis: the first cause is the report's own, of all
-its slow messages. ns are compared message by message. What an injection truly cost a message is how long the message's lifetime
-lies in the injection's log, but not more than what the message took longer than the median of those that the injection
-did not meet.
+The injection's log selects nothing here, and the diagnosis selects no messages: the first cause is the report's own, for all
+its slow messages. ns are compared message by message. The true cost of an injection for a message is the time for which the
+message's lifetime lies in the injection's log, limited to the message's excess over the median of the messages that the
+injection did not meet.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .table import SHARE
 class AsRead:
     """Figures of one report; ns are sums over its slow messages.
 
-    ``named_ns``: what the list gives to the injected causes; ``true_ns``: what the injection cost; ``hit_ns``: of each
-    message the smaller of the two. ``beside``: other causes with at least a tenth of the list.
+    ``named_ns``: the ns that the list attributes to the injected causes; ``true_ns``: the cost of the injection; ``hit_ns``: the
+    smaller of the two for each message. ``beside``: other causes with at least a tenth of the list.
     """
 
     first: str
@@ -37,16 +37,16 @@ class AsRead:
 
     @property
     def precision(self) -> float | None:
-        """Of the ns that are named as the injection's, the share that are."""
+        """The share of the ns attributed to the injection that it really caused."""
         return self.hit_ns / self.named_ns if self.named_ns else None
 
     @property
     def recall(self) -> float | None:
-        """Of the ns that the injection cost, the share that are named as its."""
+        """The share of the ns caused by the injection that are attributed to it."""
         return self.hit_ns / self.true_ns if self.true_ns else None
 
     def figures(self) -> str:
-        """In words, for people."""
+        """As readable text."""
         share = [
             f"{what} {'-' if v is None else format(v, '.0%')}"
             for what, v in (("precision", self.precision), ("recall", self.recall))
@@ -59,7 +59,7 @@ class AsRead:
 
 
 def cost_ns(messages: pd.DataFrame, intervals: np.ndarray, lports: list[int] | None = None) -> np.ndarray:
-    """What an injection cost each of all messages of a run; ``lports``: it is all that is slow with messages of these ports."""
+    """The cost of an injection for each message of a run; ``lports``: everything slow in messages of these ports is due to it."""
     first, last = (messages[c].to_numpy(np.int64) for c in ("first_ns", "last_ns"))
     is_met = messages["rport"].isin(lports).to_numpy() if lports is not None else None
     met = np.where(is_met, last - first, 0) if is_met is not None else overlap_ns(first, last, intervals)
@@ -74,7 +74,7 @@ def judge(
     anomalies: pd.DataFrame,
     cost: pd.Series,
 ) -> AsRead:
-    """``causes``: the report's list; ``slow``: its messages' ids; ``cost``: of each message (by id) of the run."""
+    """``causes``: the report's list; ``slow``: the IDs of its messages; ``cost``: of each message of the run, by ID."""
     named = anomalies["category"].astype(str) + " (" + anomalies["side"].astype(str) + ")"
     of = anomalies[named.isin(expected) & anomalies["message_id"].isin(slow)]
     given = of.groupby("message_id")["deviation_ns"].sum().reindex(slow).fillna(0).to_numpy(np.int64)
@@ -92,7 +92,7 @@ def judge(
 
 
 def as_read(run: Run, intervals: np.ndarray) -> AsRead:
-    """Of one live run; ``intervals``: of its injection, or of all its bursts."""
+    """Figures of one live run; ``intervals``: of its injection, or of all its bursts."""
     lports = run.lports if run.scenario.truth == "lports" else None
     cost = pd.Series(
         cost_ns(run.messages, intervals, lports), index=run.messages["message_id"].to_numpy(np.int64)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Scenarios drawn at random from a seed: servers, loads, intensities, sizes, times and the names of programs.
 
-No constant of the diagnosis can fit them. Ranges are what a user may meet and what the truth can tell: disturbances of 0.2
-to 15 ms, servers below half of their capacity.
+So no constant of the diagnosis can be tuned to them. The ranges are realistic for users and measurable by the truth: disturbances
+of 0.2 to 15 ms, servers below half of their capacity.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SERVERS = ("memcached", "redis", "nginx")
 
 
 def drawn(n: int, seed: int) -> list[Scenario]:
-    """``n`` scenarios, each of a kind that is drawn, too; the same for the same seed."""
+    """``n`` scenarios, each of a random kind; the same for the same seed."""
     rng = random.Random(seed)
     return [rng.choice(KINDS)(rng, f"drawn {seed}.{number}") for number in range(1, n + 1)]
 
@@ -32,7 +32,7 @@ def _between(rng: random.Random, low: float, high: float) -> int:
 
 
 def _name(rng: random.Random) -> str:
-    """Of a program, as no table of categories has it."""
+    """A program name that is in no table of categories."""
     letters = string.ascii_lowercase
     return rng.choice(letters) + "".join(rng.choices(letters + string.digits, k=rng.randint(3, 13)))
 
@@ -45,7 +45,7 @@ def _load(rng: random.Random, server: str, most: int = 2500) -> tuple[str, ...]:
 
 
 def _turns(rng: random.Random) -> list[str]:
-    """Options of a hog that has its core for 2 to 20 % of the time."""
+    """Options of a hog that occupies its core for 2 to 20 % of the time."""
     burn = _between(rng, 200, 15_000)
     share = rng.uniform(0.02, 0.2)
     return ["-f", "10", "-b", str(burn), "-i", str(round(burn / share - burn))]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Diagnose emulated captures at both modes, and say how right that is.
+"""Diagnose emulated captures in both modes, and report the accuracy.
 
-Mode intel-pt is the capture as it is. Mode tracepoints is made of the same recording: of what was decoded only what the
-recorder's tracepoints would have told is kept (who had the core, system calls, softirqs, hard interrupts, idle time), with no
-function, stall or exception, at the tracepoints' granularity. The guest recorded no tracepoints beside Intel
-PT, so wake-ups and the states in which threads left their cores are as in mode intel-pt: from switch records. What tracepoints themselves
-cost is not in it.
+Mode intel-pt uses the capture unchanged. Mode tracepoints is derived from the same recording: from the decoded data it keeps only
+what the recorder's tracepoints would have recorded (which thread had the core, system calls, softirqs, hard interrupts, idle time),
+without functions, stalls or exceptions, at the tracepoints' granularity. The guest recorded no tracepoints beside Intel PT, so
+wake-ups and the states in which threads left their cores come from switch records, as in mode intel-pt. The overhead of
+tracepoints is not included.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from .emulated_truth import PRESENT, Truth
 from .table import SHARE, Row, attributed
 
 OWN_COST = "NSight's own cost"
-#: A cause of a control has weight from here on: in the median of at least so many messages, and of the whole delay.
+#: A cause of a control has weight from here on: the median over at least this many messages, and the share of the whole delay.
 WEIGHT_NS, WEIGHT_MESSAGES = 10_000, 3
-#: Not from the log, but good for the ns: a loss costs a fifth of a second, and perf knows whose turn it is.
+#: Not from the log, but accurate enough for ns: a loss costs a fifth of a second, and perf knows which thread has the core.
 CLIENT_KNOWS = ("retransmission", "neighbour")
-#: Of messages that nothing was injected for the slowest are looked at too.
+#: Among the messages without an injection, the slowest are checked too.
 SLOWEST = Slice.parse("p90-100")
 
 
 def directories(of: Path) -> list[Path]:
-    """Captures below a directory, as make-capture leaves them."""
+    """Captures below a directory, as make-capture writes them."""
     return sorted(p.parent.parent for p in of.glob("*/capture.nsight/truth.json"))
 
 
 def scores(directory: Path, work: Path) -> Iterator[Row]:
-    """Of the capture in ``directory`` at both modes; tables go to ``work``."""
+    """Rows for the capture in ``directory`` in both modes; tables go to ``work``."""
     symfs = directory / "symfs"
     capture = open_capture(
         directory / "capture.nsight", output=work, symfs=str(symfs.resolve()) if symfs.exists() else None
@@ -112,7 +112,7 @@ def score(capture: Capture, told: Truth, mode: str) -> Row:
         return row
     answers = told.answers(mode)
     delayed = pd.Series(told.ns, dtype=float).reindex(of.index).fillna(0) > 0
-    # A deviation is what a message has more of it than the baseline.
+    # A deviation is the amount by which a message exceeds the baseline.
     every = pd.Series(told.every, dtype=float)
     usual = every.reindex(_references(compared)).fillna(0).median()
     truth = (every.reindex(of.index).fillna(0) - usual).clip(lower=0).where(delayed, 0)
@@ -126,7 +126,7 @@ def score(capture: Capture, told: Truth, mode: str) -> Row:
     hit = right > largest
     row.n_injected, row.n_top = int((truth > 0).sum()), int(most.sum())
     row.top = _share(hit[most])
-    # As a reader of the report has it: whatever else was there may be larger, the recording's own cost too.
+    # As a reader of the report sees it: anything else may be larger, including the recording's own cost.
     blamed = sums[~sums["cause"].isin(answers)].groupby("message_id")["deviation_ns"].max()
     row.first = _share((right > blamed.reindex(of.index).fillna(0))[truth > 0])
     if mode == "intel-pt":
@@ -138,7 +138,7 @@ def score(capture: Capture, told: Truth, mode: str) -> Row:
     reported = right >= np.maximum(SHARE * of["deviation_ns"], granularity)
     row.recall = _share(reported[weighty])
     row.precision = _share((truth > 0)[reported])
-    # Who waits for other messages waits for their ordinary service too.
+    # A message that waits for other messages also waits for their ordinary service.
     slack = pd.Series(told.slack_ns, dtype=float).reindex(of.index).fillna(0)
     took = sums[sums["cause"].isin(answers)].groupby("message_id")["took_ns"].sum()
     took = took.reindex(of.index).fillna(0)
@@ -167,7 +167,7 @@ def score(capture: Capture, told: Truth, mode: str) -> Row:
 def names_one_of(kept: pd.DataFrame, hol: pd.DataFrame, words: tuple[str, ...]) -> pd.Series:  # type: ignore[type-arg]
     """By message: whether its largest cause (NSight's own cost aside) names one of ``words``.
 
-    Of head-of-line blocking the report names what the messages ahead did most, too.
+    For head-of-line blocking the report also names the main activity of the messages ahead.
     """
     others = kept[~kept["cause"].str.startswith(OWN_COST)]
     sums = others.groupby(["message_id", "cause"])["deviation_ns"].sum().sort_values(ascending=False)
@@ -190,7 +190,7 @@ def _share(of: pd.Series) -> float | None:  # type: ignore[type-arg]
 
 
 def _alarms(sums: pd.DataFrame, rest: pd.Series) -> list[str]:  # type: ignore[type-arg]
-    """Causes of weight on a control, except what really runs there beside the server."""
+    """Causes with weight on a control, except programs that really run there beside the server."""
     total = max(int(rest.clip(lower=0).sum()), 1)
     alarms = []
     for cause, group in sums.groupby("cause"):
@@ -202,9 +202,9 @@ def _alarms(sums: pd.DataFrame, rest: pd.Series) -> list[str]:  # type: ignore[t
 
 
 def at_trace(calls: pa.Table, contexts: pa.Table) -> dict[str, pa.Table]:
-    """``calls`` and ``contexts`` as tracepoints would tell them; see the module's description."""
+    """``calls`` and ``contexts`` as tracepoints would record them; see the module's description."""
     inner, every = to_pandas(contexts), to_pandas(calls)
-    ids = every["call_id"].to_numpy(np.int64)  # a call's number is its place
+    ids = every["call_id"].to_numpy(np.int64)  # a call's ID is its row index
     known = inner[inner["call_id"] >= 0].drop_duplicates("call_id").set_index("call_id")
     kinds = known["kind"].astype(str).reindex(ids).fillna("").to_numpy(object)
     stays = np.isin(kinds, ["thread", "idle", "syscall", "softirq", "hardirq", "gap"])

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What really delayed the messages of an emulated capture, and what of it lies inside their lifetimes.
+"""What really delayed the messages of an emulated capture, and which part of it lies inside their lifetimes.
 
-``truth.json`` says what of a cause lies between a client's sending and its receiving. A message's lifetime begins
-when the packet is handed to the (virtual) NIC and ends when the server's read returns: what an application does
-after it has read is no longer part of it, and delays only the messages that wait meanwhile. So intervals of causes are
-taken from the observer's log (marks, executions of functions, wake-ups, the timer that ends a deferred interrupt) and cut
-by lifetimes. Of a cause inside one task only the time in which that task had the core counts: if the recorder's own program
-preempts a marked function, that is the recorder's doing. Where a cause is another thread's turn, or the wait for it, perf's
-switch records say who had the core. The committed captures have no log,
-but the intervals that it told. Where neither is there, the client's times must do.
+``truth.json`` gives the part of a cause that lies between a client's send and its receive. A message's lifetime begins
+when the packet is handed to the (virtual) NIC and ends when the server's read returns. What an application does after
+the read is not part of it, and delays only the messages that wait meanwhile. So the intervals of causes are taken from
+the observer's log (marks, executions of functions, wake-ups, the timer that ends a deferred interrupt) and intersected
+with lifetimes. For a cause inside one task, only the time in which that task had the core counts: if the recorder's own
+program preempts a marked function, the recorder is the cause. If a cause is that another thread has the core, or the wait
+for that, perf's switch records say which thread had the core. The committed captures have no log, but the intervals from
+it. If neither exists, the client's times are used.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ def _either(*categories: str) -> frozenset[str]:
     return frozenset(f"{c} ({side})" for c in categories for side in BOTH)
 
 
-#: What a message waits for while the application serves another one.
+#: Causes of waiting while the application serves another message.
 HELD_UP = frozenset(["Head-of-line blocking (A)"])
-#: Root causes, as the report writes them, that name a scenario's cause rightly; on one core R and A are the same.
+#: Root causes, as the report writes them, that correctly name a scenario's cause; on one core R and A are the same.
 ANSWERS: dict[str, frozenset[str]] = {
     "hog": _either("hog"),
     "kworker": _either("OS threads"),
     "head-of-line": HELD_UP,
-    # What the application does after its read delays those that wait meanwhile.
+    # Work of the application after its read delays the messages that wait meanwhile.
     "fault": HELD_UP,
     "mprotect": HELD_UP,
     "slow-function": HELD_UP,
     "many-calls": HELD_UP,
-    # The holder is a thread of the same program; woken by the server it takes the only core before that can wait.
+    # The holder is a thread of the same program; when the server wakes it, it takes the only core before the server can wait.
     "lock": HELD_UP | {"Lock wait (A)", "pt-app (A)"},
     "netfilter": frozenset(["Netfilter (R)", "Head-of-line blocking (R)"]),
     "retransmission": frozenset(["Retransmission (R)"]),
@@ -63,24 +63,24 @@ ANSWERS: dict[str, frozenset[str]] = {
     # Some turns of the core end not in its halt but in the timer's interrupt, at a write to the APIC.
     "wake-up": frozenset(["CPU idle (A)", "Timer interrupt (A)"]),
 }
-#: Where mode tracepoints has another word for it.
+#: Causes for which mode tracepoints has another name.
 AT_TRACE = {"netfilter": frozenset(["Receive processing (R)", "Head-of-line blocking (R)"])}
-#: Causes that act while other tasks have the core: whose turn it is, or None for anybody's but the recorder's.
+#: Causes that act while other tasks have the core: the task's name, or None for any task except the recorder's.
 OF_OTHERS = {"lock": None, "neighbour": "redis-server"}
 #: Threads of the recording.
 RECORDER = ("bpftrace", "perf", "perf-exec", "nsight-clock", "nsight-record")
-#: What a scenario's load and disturbance run beside the server: naming it is right on a control too.
+#: Programs that a scenario's load and disturbance run beside the server: naming them is right on a control too.
 PRESENT = _either("load-client") | {"python3 (A)", "python3 (R)"}
-#: A shorter wait for the timer is not told from what every message has.
+#: A shorter wait for the timer cannot be distinguished from the usual one.
 DEFERRED_NS = 100_000
 
 
 @dataclass(frozen=True)
 class Truth:
-    """One capture's. ``exact``: from intervals of the log, else from the client's times or switch records.
+    """The truth of one capture. ``exact``: from intervals of the log, else from the client's times or switch records.
 
-    ``every``: by message_id, what of the cause lies in the lifetime; ``ns``: the same of messages that it delays. ``slack_ns``: by message, how
-    much more a right diagnosis may say, since who waits for other messages waits for their ordinary service too.
+    ``every``: by message_id, the ns of the cause in the lifetime; ``ns``: the same, only for messages that it delays. ``slack_ns``: by
+    message, how much more a right diagnosis may report, since a message that waits for others also waits for their ordinary service.
     ``scorable``: the cause can lie in a lifetime that the tables have.
     """
 
@@ -100,7 +100,7 @@ class Truth:
 
 
 def read(directory: Path, messages: pd.DataFrame, tables: dict[str, pd.DataFrame], clock: ClockMap) -> Truth:
-    """Of the capture in ``directory``, whose ``messages`` have times that ``clock`` tells in TSC."""
+    """The truth of the capture in ``directory``; ``clock`` converts the times of its ``messages`` to TSC."""
     told: dict[str, Any] = json.loads((directory / "capture.nsight" / "truth.json").read_text())
     name, cause = told["scenario"], SCENARIOS[told["scenario"]].cause
     if not cause:
@@ -108,7 +108,7 @@ def read(directory: Path, messages: pd.DataFrame, tables: dict[str, pd.DataFrame
     if name not in ANSWERS:
         return Truth(name, told["expect"], {}, False, scorable=False)
     both = match(told["requests"], messages)
-    # Any message's, not only those whose own request was marked: a cause delays who waits.
+    # For any message, not only those whose own request was marked: a cause delays all that wait.
     chosen = messages[messages["message_id"].isin(both["message_id"])]
     ids, first, last, arrival = (
         chosen[c].to_numpy(np.int64) for c in ("message_id", "first_ns", "last_ns", "arrival_ns")
@@ -133,7 +133,7 @@ def read(directory: Path, messages: pd.DataFrame, tables: dict[str, pd.DataFrame
         exact = False
         inside = np.zeros(len(ids), np.int64)
     if not exact and not inside.any():
-        # A message that lived at least as long as what the client saw of the cause has all of it.
+        # A message whose lifetime is at least as long as the client's share of the cause contains all of it.
         held = both[(both["cause_ns"] > 0) & (both["latency_ns"] >= both["cause_ns"])]
         ns_of = dict(zip(held["message_id"].astype(int), held["cause_ns"].astype(int)))
     else:
@@ -148,7 +148,7 @@ def read(directory: Path, messages: pd.DataFrame, tables: dict[str, pd.DataFrame
 def _deferred(directory: Path, since: Int, until: Int) -> Int:
     """From the NIC (``since``, TSC) to the timer that makes NAPI look, if it lies before the arrival; hard interrupts aside.
 
-    While one of these is handled the NIC's could not be, deferred or not: the tick, irq_work, and the last timer's own entry.
+    While one of these is handled, the NIC's interrupt could not be, deferred or not: the tick, irq_work, and the last timer's own entry.
     """
     symbols = log_truth.read_symbols(directory / "capture.nsight" / "perf.data" / "kcore_dir" / "kallsyms")
     log = directory / "observer.log"
@@ -166,7 +166,7 @@ def _deferred(directory: Path, since: Int, until: Int) -> Int:
 
 
 def deferred(since: Int, until: Int, fired: Int, interrupts: Intervals) -> Int:
-    """Of each [since, until), what lies before the last of ``fired`` in it and in no interrupt.
+    """For each [since, until), the time before the last of ``fired`` in it that is in no interrupt.
 
     The timer of 90 fires in an interrupt that began at 88, and another one took from 30 to 35:
 
@@ -180,13 +180,13 @@ def deferred(since: Int, until: Int, fired: Int, interrupts: Intervals) -> Int:
 
 
 def _turns(contexts: pd.DataFrame, comms: tuple[str, ...]) -> Intervals:
-    """When these threads had a core, by perf's switch records (ns); the captures with it have one core."""
+    """When these threads had a core, from perf's switch records (ns); the captures that need it have one core."""
     mine = contexts[contexts["comm"].isin(comms)]
     return log_truth.merged(list(zip(mine["start_ns"].astype(int), mine["end_ns"].astype(int))))
 
 
 def _without(intervals: Intervals, other: Intervals) -> Intervals:
-    """What of intervals no other one covers.
+    """The parts of intervals that no other one covers.
 
     >>> _without([(0, 10)], [(2, 3), (9, 20)])
     [(0, 2), (3, 9)]
@@ -205,7 +205,7 @@ def _without(intervals: Intervals, other: Intervals) -> Intervals:
 
 
 def _service(messages: pd.DataFrame, calls: pd.DataFrame) -> dict[int, int]:
-    """By message, the ordinary service of those that its thread served while it was there; see ``service``."""
+    """By message, the ordinary service of the messages that its thread served while it waited; see ``service``."""
     again = calls[(calls["kind"] == "syscall") & calls["symbol"].isin([*WAITS, *READS])]
     found: dict[int, int] = {}
     lengths, ahead = [], []
@@ -226,7 +226,7 @@ def _service(messages: pd.DataFrame, calls: pd.DataFrame) -> dict[int, int]:
 
 
 def served_ahead(first: Int, read: Int, done: Int) -> Int:
-    """How many others a thread worked on between the ``first`` timestamp and the ``read`` of each; ``read`` ascends.
+    """How many other messages a thread worked on between the ``first`` timestamp and the ``read`` of each; ``read`` ascends.
 
     The third was there when the first was still worked on (until 30), and the second was next:
 
@@ -256,7 +256,7 @@ def match(requests: list[dict[str, Any]], messages: pd.DataFrame) -> pd.DataFram
 
 
 def acted(directory: Path, told: dict[str, Any], cause: Cause) -> Intervals | None:
-    """When the cause acted, TSC: as truth.json has it of the observer's log, else from that log; None when neither tells."""
+    """When the cause acted, TSC: as truth.json has it from the observer's log, else from that log; None if neither has it."""
     if "acted" in told:
         return [(a, b) for a, b in told["acted"]] if told["acted"] is not None else None
     log = directory / "observer.log"

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Stalls of a server, one in 10,000 requests, against the flight recorder: which of them has a window, and a name?
+"""Test the flight recorder with stalls of a server, one in 10,000 requests: which stalls are in a window, and are named?
 
     .venv/bin/python tests/evaluation/truth/flight.py            100 stalls, four minutes, then a diagnosis of each window
     .venv/bin/python tests/evaluation/truth/flight.py -n 5 --every-ms 300
 
-A stall is caught if a window holds all of it and one of the window's triggers is a message that waited during it.
-It is named if the report's first cause of that window is the one that was injected. Exit codes: 0 both goals are met
+A stall is caught if a window contains all of it and one of the window's triggers is a message that waited during it.
+It is named if the report's first cause of that window is the injected one. Exit codes: 0 both goals are met
 (99 % of the stalls), 1 missed or failed, 2 usage, 130 interrupted.
 """
 
@@ -38,7 +38,7 @@ from evaluation.truth.measure import RECORD, REPORT  # noqa: E402
 GOAL = 0.99
 CAUSE = "Application stopped (A)"
 PER_SECOND = 5000
-#: Of the length of a stall: what triggers.
+#: Trigger threshold, as a share of the stall's length.
 THRESHOLD = 0.6
 END_S = 120
 
@@ -56,10 +56,10 @@ class Window:
 
 @dataclass(frozen=True)
 class Result:
-    """Of the stalls: how many, how many a window holds, how many of those are named first, and anywhere in the list.
+    """Numbers of stalls: all, those in a window, and among these, those named first and those named anywhere in the list.
 
-    ``felt``: those that the client's own log has a request for that waited as long as the trigger's threshold;
-    ``felt_caught``: how many of these a window holds.
+    ``felt``: stalls for which the client's own log has a request that waited as long as the trigger's threshold;
+    ``felt_caught``: how many of these are in a window.
     """
 
     stalls: int
@@ -71,7 +71,7 @@ class Result:
     windows: int
 
     def lines(self) -> list[str]:
-        """For people."""
+        """As readable text."""
         return [
             f"stalls {self.stalls}, windows {self.windows}",
             f"caught: {self.caught} ({self.caught / self.stalls:.1%})",
@@ -108,7 +108,7 @@ def fly(directory: Path, n: int, stop_ms: float, every_ms: float, rate: int) -> 
 
 
 def diagnose(path: Path, stalls: list[tuple[int, int]]) -> Window:
-    """What a window is, and what the report says about it if it holds a stall."""
+    """A window, and the report about it if it contains a stall."""
     m = json.loads((path / "manifest.json").read_text())
     start, stop = m["start"]["monotonic_ns"], m["stop"]["monotonic_ns"]
     if not any(start <= begin and end <= stop for begin, end in stalls):
@@ -123,14 +123,14 @@ def diagnose(path: Path, stalls: list[tuple[int, int]]) -> Window:
 
 
 def felt(stalls: list[tuple[int, int]], log: Path, least_ns: float) -> list[bool]:
-    """Of each stall whether a request was on its way ``least_ns`` before its end and was answered after it."""
+    """For each stall, whether a request was in flight ``least_ns`` before its end and was answered after it."""
     load = read_load(log)
     sent, answered = load["send_ns"].to_numpy(), load["recv_ns"].to_numpy()
     return [bool(((sent <= end - least_ns) & (answered >= end)).any()) for _, end in stalls]
 
 
 def judge(stalls: list[tuple[int, int]], delayed: list[bool], windows: list[Window]) -> Result:
-    """Hold the windows against the stalls."""
+    """Compare the windows with the stalls."""
     caught = felt_caught = first = listed = 0
     for (begin, end), was_felt in zip(stalls, delayed):
         of = [

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Messages against the client's own log: as many, the same bytes, inside the client's times.
+"""Compare messages with the client's own log: same number, same bytes, inside the client's times.
 
 A message's lifetime at the server lies inside the request's time at the client: it begins
 after the client's send call began and ends before the client had the answer. One clock
-(CLOCK_MONOTONIC) timestamps all four, so there is no tolerance.
+(CLOCK_MONOTONIC) provides all four timestamps, so there is no tolerance.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Agreement:
     p50_message_us: float
     n_slow: int
     slow_share: float | None
-    n_lost: int  # by the recorder's own count
+    n_lost: int  # as counted by the recorder
 
     def exact(self) -> bool:
-        """As many messages as requests, byte for byte, with every timestamp, inside the client's times."""
+        """Whether there are as many messages as requests, equal byte for byte, with every timestamp, inside the client's times."""
         return (
             self.n_requests == self.n_messages == self.n_joined == self.n_all_stamps
             and self.n_outside_client_times == 0
@@ -57,8 +57,8 @@ def join(load: pd.DataFrame, messages: pd.DataFrame) -> pd.DataFrame:
 
 
 def agreement(run: Run) -> Agreement:
-    """Compare; ``slow_share``: what part of the latency of requests that took the client over
-    ``SLOW_NS`` the message's lifetime at the server accounts for (median)."""
+    """Compare; ``slow_share``: for requests slower than ``SLOW_NS`` at the client, the share of the
+    message's lifetime at the server in that latency (median)."""
     both = join(run.load, run.messages)
     client = both.recv_ns - both.send_ns
     slow = client > SLOW_NS

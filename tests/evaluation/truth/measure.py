@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Record one scenario; have a recording diagnosed, and load everything that is compared."""
+"""Record one scenario; diagnose a recording, and load all data that are compared."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .scenarios import Scenario
 ROOT = Path(__file__).resolve().parents[3]
 RECORD = ROOT / "tools" / "nsight-record" / "nsight-record"
 REPORT = ROOT / "tools" / "nsight-report" / "nsight-report"
-#: Within which a recording of seconds and its diagnosis end, unless they hang.
+#: Time within which a recording of some seconds and its diagnosis end, unless they hang.
 END_S = 600
 
 
 @dataclass
 class Run:
-    """What one run left: the report's answer, its tables, and the truth. ``n_lost``: by the recorder's own count."""
+    """Results of one run: the report's answer, its tables, and the truth. ``n_lost``: as counted by the recorder."""
 
     scenario: Scenario
     summary: dict[str, Any]
@@ -45,7 +45,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Recording:
-    """A scenario that was recorded, with its truth; ``stolen_ms``: how long the host left the cores out meanwhile."""
+    """A recorded scenario with its truth; ``stolen_ms``: steal time during the recording."""
 
     scenario: Scenario
     directory: Path
@@ -56,7 +56,7 @@ class Recording:
     stolen_ms: int
 
     def unanswered(self) -> str:
-        """What the client says of a server that answered nothing; "" of any other."""
+        """The client's message about a server that answered nothing; "" for any other."""
         load = read_load(self.directory / "load.tsv")
         if (load["recv_ns"] > 0).any():
             return ""
@@ -95,7 +95,7 @@ def record(
 
 
 def report(capture: Path, scenario: Scenario, port: int) -> dict[str, Any]:
-    """What ``nsight-report --json`` says about the capture."""
+    """Output of ``nsight-report --json`` for the capture."""
     argv = [sys.executable, str(REPORT), str(capture), "--json", "--port", str(port)]
     argv += ["--framing", scenario.framing]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=END_S)
@@ -105,7 +105,7 @@ def report(capture: Path, scenario: Scenario, port: int) -> dict[str, Any]:
 
 
 def diagnose(recording: Recording) -> Run:
-    """The report's answer about a recording, and all that it is compared with."""
+    """The report's answer about a recording, and the data that it is compared with."""
     summary = report(recording.capture, recording.scenario, recording.port)
     messages, anomalies, coverage = (
         pd.read_parquet(recording.capture / "tables" / f"{name}.parquet")

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Inject known causes into real traffic, diagnose each, and print how often the diagnosis is right.
 
-Each scenario is recorded once, and what that recording says is its score: a host that took the cores away meanwhile
-is told beside it, and excuses nothing. A server that never ran answered nothing, by the client's log: there is nothing to
+Each scenario is recorded once, and this recording determines its score. Steal time of the host is printed beside it, and
+does not excuse a wrong answer. If the server never ran, it answered nothing, as the client's log shows: there is nothing to
 diagnose, and its scenario counts as missed. Prints a table on stdout and writes score.json, whatever the score. Exit
-codes: 0 the suite ran (however it scored), 1 a run failed, 2 usage, 130 interrupted.
+codes: 0 the suite ran (whatever the score), 1 a run failed, 2 usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -152,9 +152,9 @@ def print_live(rows: list[Agreement]) -> None:
 def suite(
     args: argparse.Namespace,
 ) -> tuple[list[Score], list[Agreement], dict[str, str], dict[str, str]]:
-    """All of ``args.scenarios``; by label those whose server answered nothing, and failures.
+    """Run all of ``args.scenarios``; returns also, by label, those whose server answered nothing, and the failures.
 
-    First everything is recorded, then everything is diagnosed, on all cores: nothing else runs beside a recording.
+    First everything is recorded, then everything is diagnosed on all cores: nothing else runs during a recording.
     """
     chosen = args.scenarios
     failed: dict[str, str] = {}

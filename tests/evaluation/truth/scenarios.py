@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What is injected where, and which answer is right.
 
-Two cores are enough: servers on core 1, client and recording programs on core 0, unless the
-disturbed receive core is core 0; then the client shares core 1 with the server, since on the
-disturbed core it could not send while the disturbance runs.
+Two cores are enough: servers run on core 1, client and recording programs on core 0. If the
+disturbed receive core is core 0, the client shares core 1 with the server, since it could not
+send from the disturbed core while the disturbance runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from machinery.testbed.injections import Firewall, Flood, Hog, Injection, Neighb
 from nsight_demo.namespaces import LinkOptions
 
 APP_CPU, LOAD_CPU = 1, 0
-PORTS = 20000  # local ports of the client's connections, where a scenario tells them apart
+PORTS = 20000  # local ports of the client's connections, if a scenario distinguishes them
 LOAD = ["-c", "8", "-r", "2000"]
 N_SLOW_PORTS = 2
 
@@ -25,11 +25,11 @@ N_SLOW_PORTS = 2
 class Scenario:
     """One injection into one server's traffic.
 
-    ``causes``: root causes (as the report writes them) that name the injection rightly.
+    ``causes``: root causes (as the report writes them) that correctly name the injection.
     ``truth``: ``intervals`` (a message is affected as far as its lifetime lies in the
-    injection's log), ``lports`` (all messages of those client ports are) or ``bursts`` (those
-    the client sent in a burst, or while it waited for one). ``live``: a second run compares
-    every message with the client's own log.
+    injection's log), ``lports`` (all messages of those client ports are affected) or ``bursts``
+    (messages that the client sent in a burst, or while it waited for one). ``live``: a second run
+    compares every message with the client's own log.
     """
 
     name: str
@@ -45,28 +45,28 @@ class Scenario:
     note: str = ""
 
 
-HOG = ["-f", "10", "-b", "3000", "-i", "37000"]  # real-time: it is never preempted, so its log is the truth
+HOG = ["-f", "10", "-b", "3000", "-i", "37000"]  # real-time: never preempted, so its log is the truth
 QUOTA = ["-b", "15000", "-i", "200000"]
 RECEIVE = ("Receive processing (R)", "OS threads (R)", "Receive processing (A)", "OS threads (A)")
-#: Its packets, dropped behind a firewall's rules, are left out of a recording by port, which names where they go.
+#: Its packets are dropped after a firewall's rules. A recording by port leaves them out, but names where they are dropped.
 FLOOD = (*RECEIVE, "port 9 receive (R)", "port 9 receive (A)")
 HTTP_NEIGHBOUR = ["-r", "1", "--burst", "12", "--burst-every", "40", "--path", "/big.html"]
 REDIS_NEIGHBOUR = ["-r", "1", "--burst", "40", "--burst-every", "40", "--burst-value-size", "200000"]
 
 
 def burst(n: int, connections: int, value_size: int, kind: str = "get") -> tuple[str, ...]:
-    """Load options: base traffic, and n requests at once every 100 ms over so many connections."""
+    """Load options: base traffic, and n requests at once every 100 ms over this number of connections."""
     sizes = ["--burst-value-size", str(value_size), "--burst-kind", kind]
     return (*LOAD, "--burst", str(n), "--burst-every", "100", "--burst-connections", str(connections), *sizes)
 
 
 SCENARIOS: tuple[Scenario, ...] = (
-    # Few requests: on a slow host 2,000 a second keep nginx busy half of the time, and then they do wait for each other.
+    # Few requests: on a slow host 2,000 per second keep nginx busy half of the time, and then requests do wait for each other.
     *(
         Scenario("none", s, Injection, (), load=("-c", "8", "-r", "500"), live=True)
         for s in ("memcached", "redis", "nginx")
     ),
-    # As they were before their load was made less, when they failed for what a busy host does by itself.
+    # As they were before their load was reduced, because effects of a busy host alone made them fail.
     *(
         Scenario("none, 2,000 requests/s", s, Injection, (), live=True)
         for s in ("memcached", "redis", "nginx")
@@ -171,17 +171,17 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
 )
 
-#: In every sample: messages cut by framing, and slow messages that the client's log tells of.
+#: In every sample: messages delimited by framing, and slow messages identified by the client's log.
 ALWAYS = ("20 requests at once, 1 connection / memcached", "hog on the application core / memcached")
 
 
 def label(scenario: Scenario) -> str:
-    """Name of a scenario for people."""
+    """Readable name of a scenario."""
     return f"{scenario.name} / {scenario.server}"
 
 
 def sample(n: int, seed: int) -> list[Scenario]:
-    """``n`` scenarios, in their order: those of ALWAYS, one control, and others as ``seed`` draws them."""
+    """``n`` scenarios, in their order: those of ALWAYS, one control, and others drawn by ``seed``."""
     rng = random.Random(seed)
     chosen = [s for s in SCENARIOS if label(s) in ALWAYS]
     chosen.append(rng.choice([s for s in SCENARIOS if not s.causes]))

@@ -1,24 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """How well a diagnosis agrees with the truth of its run.
 
-First comes what a user reads (as_read.py): the report's own first cause, and the ns of its whole list. The figures of this module
-are about the messages that the injection's log selects.
+The first figures are what a user reads (as_read.py): the report's own first cause, and the ns of its whole list. The figures of
+this module are about the messages that the injection's log selects.
 
 A slow message counts as truly affected when at least half of its deviation is covered by
 the injection's own log: its lifetime lies that long inside the logged intervals. Precision is
 the share of slow messages with the injected cause as their largest that are truly affected;
-recall is the share of truly affected slow messages that have it as their largest. Of the affected an answer is
-right if the injected cause has most of their delay: a virtual machine that the
-host leaves out for 20 ms has slow messages of another cause among them, and there is no truth of those.
-A recording whose slow messages the injection hardly met (fewer than ``LEAST_AFFECTED``) has no right answer: 30 ms of a host's
-absence are all of the slowest percent of 3 s.
+recall is the share of truly affected slow messages that have it as their largest. For the affected messages an answer is
+right if the injected cause has most of their delay: if the host takes the cores of a virtual machine away for 20 ms, some slow
+messages have another cause, and there is no truth for those. If the injection met fewer than ``LEAST_AFFECTED`` slow messages
+of a recording, there is no right answer: 30 ms of steal time make up the whole slowest percent of 3 s.
 
-Without injection nothing should be accused. A virtual machine has slow messages of its own, and
-naming what delayed those is right, so silence is not asked for: a cause has *weight* when a
-user would act on it, which we put at more than half of the slow messages' deviation on at least ten
+Without an injection, no cause should be blamed. But a virtual machine has slow messages of its own, and
+naming their cause is right. So the report may name causes, but none with *weight*: a user would act on
+it, which we define as more than half of the slow messages' deviation on at least ten
 messages and a median of ``WEIGHT_NS`` each. Injections here cost milliseconds; the floor is a
 fifth of the weakest. A cause with weight that is a program from outside the testbed is the
-machine's own noise, told apart and reported, but not a false accusation.
+machine's own noise: it is reported separately, and is not a false alarm.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from .as_read import as_read
 from .measure import Run
 
 WEIGHT_NS = 300_000
-#: An injection that fewer slow messages met was none.
+#: An injection that met fewer slow messages does not count as one.
 LEAST_AFFECTED = 5
-#: A burst that took so many times the usual was delayed by something else too: its interval says nothing of who it was.
+#: A burst that took this many times the usual was delayed by something else too: its interval does not show the cause.
 LONG_BURST = 1.5
-#: What tracepoints of mode tracepoints are off by, at both ends.
+#: Time error of tracepoints in mode tracepoints, at both ends.
 TRACE_BOUND_NS = 2_000
 OURS = {"hog", "flood", "nginx", "redis-server", "memcached", "mc-worker", "load-client", "Application stopped",
         "Head-of-line blocking", "Receive processing", "NSight's own cost"}  # fmt: skip
@@ -46,11 +45,11 @@ OURS = {"hog", "flood", "nginx", "redis-server", "memcached", "mc-worker", "load
 
 @dataclass
 class Score:
-    """One row of the table; ``top_cause`` and its share: of the affected messages, without injection of all of the slow messages.
+    """One row of the table; ``top_cause`` and its share: of the affected messages; without an injection, of all slow messages.
 
-    ``right``: the report's first cause is an injected one; of a control, that nothing of ours has weight.
+    ``right``: the report's first cause is an injected one; for a control, that no cause of OURS has weight.
     ``right_of_affected``: whether ``top_cause`` is an injected one. ``as_read``: figures of as_read.py.
-    ``stolen_ms``: how long the host left the cores out, both together.
+    ``stolen_ms``: steal time, both cores together.
     """
 
     scenario: str
@@ -94,7 +93,7 @@ def cause_of(anomalies: pd.DataFrame) -> pd.Series:
 
 
 def largest(anomalies: pd.DataFrame, ids: pd.Series) -> tuple[str, int]:
-    """Root cause with the most delay of some messages, and that delay; ("none", 0) if nothing delayed them."""
+    """Root cause with the largest delay of some messages, and that delay; ("none", 0) if nothing delayed them."""
     of = anomalies[anomalies.message_id.isin(ids)]
     sums = of.deviation_ns.groupby(of.category.astype(str) + " (" + of.side.astype(str) + ")").sum()
     return ("none", 0) if sums.empty else (str(sums.idxmax()), int(sums.max()))
@@ -110,7 +109,7 @@ def bursts(load: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 
 def known(run: Run, slow: pd.DataFrame) -> np.ndarray:
-    """Of which slow messages the log says whether the injection delayed them."""
+    """The slow messages for which the log says whether the injection delayed them."""
     if run.scenario.truth != "bursts":
         return np.ones(len(slow), bool)
     return overlap_ns(slow.first_ns.to_numpy(), slow.last_ns.to_numpy(), bursts(run.load)[1]) == 0
@@ -182,9 +181,9 @@ def score(run: Run) -> Score:
 
 
 def _ns(run: Run, slow: pd.DataFrame, hit: np.ndarray) -> dict[str, float]:
-    """How far off the attributed ns are, where the injection's log has intervals and it was named.
+    """Error of the attributed ns, if the injection's log has intervals and the injection was named.
 
-    The log is that of the program's own work; that it is also switched to and from counts for it too.
+    The log covers only the program's own work; context switches to and from it belong to it too.
     """
     if run.scenario.truth != "intervals" or not hit.any():
         return {}

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Print how right the diagnosis is, in one table: synthetic streams, emulated Intel PT, live injections; both modes.
+"""Print the accuracy of the diagnosis in one table: synthetic streams, emulated Intel PT, live injections; both modes.
 
     .venv/bin/python tests/evaluation/truth/scores.py [--family synthetic,emulated,live] [--captures DIR] [-o DIR]
 
-For each: whether the largest cause of a message is the injected one (top-1, of messages of which it is most of the delay;
-NSight's own cost aside), precision and recall of causes with at least a tenth of a message's delay, how far off the attributed
-ns are and the share of messages within 5 % or the clock bound, coverage, and on controls the causes of weight (false alarms).
-``first``: of all messages that the injection met, with nothing set aside.
+For each: whether the largest cause of a message is the injected one (top-1, for messages where it is most of the delay;
+without NSight's own cost), precision and recall of causes with at least a tenth of a message's delay, the error of the
+attributed ns and the share of messages within 5 % or the clock bound, coverage, and on controls the causes with weight (false
+alarms). ``first``: the same for all messages that the injection met, with nothing excluded.
 ~: the truth is the client's times or perf's switch records, not the emulator's log.
 
 Emulated captures are those of tests/machinery/pt_emulation/fixtures, and those below DIR (--captures, made by
-tests/machinery/pt_emulation/make-capture). Live injections need root and about five minutes; they are of mode tracepoints.
-Exit codes: 0 every goal is met, 1 one is missed, 2 usage, 3 a run failed.
+tests/machinery/pt_emulation/make-capture). Live injections need root and about five minutes; they use mode tracepoints.
+Exit codes: 0 every goal is met, 1 a goal is missed, 2 usage, 3 a run failed.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def live(args: argparse.Namespace) -> Iterator[Row]:
         )
         row.coverage_median, row.coverage_min = s.coverage_median, s.coverage_min
         if s.expected:
-            # Its own words for the same: of truly affected messages those that name it as their largest cause.
+            # The same figure in its own terms: the truly affected messages that name it as their largest cause.
             row.n_top, row.top, row.precision, row.recall = s.n_affected, s.recall, s.precision, s.recall
             row.error_median, row.within = s.error_median, s.within
         else:
@@ -157,7 +157,7 @@ def live(args: argparse.Namespace) -> Iterator[Row]:
 
 
 def main() -> int:
-    """Run what was asked for, print, store."""
+    """Run the selected families, print, store."""
     args = parse()
     rows: list[Row] = []
     for name in args.family:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Diagnose synthetic call streams and print how right that is.
+"""Diagnose synthetic call streams and print the accuracy.
 
     .venv/bin/python tests/evaluation/truth/synthetic_scores.py [--messages N] [--seeds N]
 
-At each mode: whether the largest cause of each message is the injected one, precision and recall of the causes that have
-at least a tenth of a message's deviation, how far off their ns are, coverage (by causes and places), and what is found where nothing was injected.
+In each mode: whether the largest cause of each message is the injected one, precision and recall of the causes that have
+at least a tenth of a message's deviation, the error of their ns, coverage (by causes and places), and what is found if nothing was injected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from evaluation.truth.table import attributed  # noqa: E402
 
 #: Below this share of a message's deviation a cause is not counted as reported.
 SHARE = 0.1
-#: What steps of the packets and bounds of the clocks add up to in these streams, ns.
+#: Sum of the packets' time steps and the clocks' bounds in these streams, ns.
 GRANULARITY_NS = 150
 #: A cause has weight when a user would act on it: this much in the median of at least ten messages.
 WEIGHT_NS, WEIGHT_MESSAGES = 10_000, 10
@@ -37,7 +37,7 @@ WEIGHT_NS, WEIGHT_MESSAGES = 10_000, 10
 
 @dataclass
 class Score:
-    """Of one stream at one mode; shares from 0 to 1."""
+    """Scores of one stream in one mode; shares from 0 to 1."""
 
     mode: str
     n_calls: int
@@ -56,7 +56,7 @@ class Score:
 
 
 def score(made: World, mode: str, against: World | None = None) -> Score:
-    """Diagnose the slowest messages of ``made``: as many as have a cause, or 2 %; against those of another stream if given."""
+    """Diagnose the slowest messages of ``made``: as many as have a cause, or 2 %; compare with another stream's if given."""
     n = len(made.cause)
     share = 100 * max((made.cause >= 0).mean(), 0.02)
     options = Selection(slow=Slice.parse(f"p{100 - share:.6f}-100"), granularity_ns=GRANULARITY_NS)

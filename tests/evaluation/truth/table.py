@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One row of the truth table, whatever the family of captures, and the goals it is held against."""
+"""One row of the truth table, for any family of captures, and its goals."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ GOALS = {"top": 0.95, "named": 0.95, "within": 0.95, "coverage_median": 0.99, "c
 
 @dataclass
 class Row:
-    """Scores of one capture or stream at one mode; shares from 0 to 1, None where there is nothing to score.
+    """Scores of one capture or stream in one mode; shares from 0 to 1, None if there is nothing to score.
 
-    ``n_injected``: messages with the cause inside their lifetime; ``n_top``: those of which it is most of the
-    delay, less NSight's own cost; ``top``, ``error_median`` and ``within`` (5 %, or the clock bound) are of
-    these. ``first``: of all of ``n_injected``, nothing set aside, those whose largest cause is the injected one. ``named``: of
-    ``n_top``, those whose largest cause names a function or thread of the scenario's list (mode intel-pt). ``alarms``: causes of weight on a control; None: it is none. ``exact``: ns are of the log's intervals.
+    ``n_injected``: messages with the cause inside their lifetime; ``n_top``: those where it is most of the
+    delay, less NSight's own cost; ``top``, ``error_median`` and ``within`` (5 %, or the clock bound) refer to
+    these. ``first``: the part of ``n_injected``, with nothing excluded, whose largest cause is the injected one. ``named``: the part
+    of ``n_top`` whose largest cause names a function or thread of the scenario's list (mode intel-pt). ``alarms``: causes with
+    weight on a control; None: it is no control. ``exact``: ns are from the log's intervals.
     """
 
     family: str
@@ -94,7 +95,7 @@ def _percent(value: float | None, digits: int = 0) -> str:
 
 
 def lines(rows: list[Row]) -> list[str]:
-    """The table as text, and below each row what was wrong."""
+    """The table as text, with the faults below each row."""
     body = [cells(row) for row in rows]
     widths = [max(len(line[i]) for line in (HEAD, *body)) for i in range(len(HEAD))]
     out = [_joined(HEAD, widths)]
@@ -116,7 +117,7 @@ def _joined(line: tuple[str, ...], widths: list[int]) -> str:
 
 
 def verdict(rows: list[Row]) -> str:
-    """Of one family, all rows together: by message for top-1 and ns, by row for the rest."""
+    """Totals of one family: by message for top-1 and ns, by row for the rest."""
     scored = [r for r in rows if r.top is not None and r.n_top]
     controls = [r for r in rows if r.alarms is not None]
     total = sum(r.n_top for r in scored)
@@ -140,7 +141,7 @@ def verdict(rows: list[Row]) -> str:
 
 
 def attributed(coverage: pd.DataFrame) -> pd.Series:
-    """Of each message the share of its deviation that has any name, be it a cause or only a place; 1 if it has none."""
+    """For each message, the share of its deviation that has a name (a cause or only a place); 1 if it has no deviation."""
     named = coverage["explained_ns"] + coverage["located_ns"]
     share = named.to_numpy(float) / np.maximum(coverage["deviation_ns"].to_numpy(float), 1)
     nothing = (coverage["coverage"] == 1) & (named == 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The emulated family of the truth suite on the committed captures, and its arithmetic by hand."""
+"""The emulated family of the truth suite on the committed captures, and its arithmetic checked by hand."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_causes_are_named_at_both_modes_and_controls_are_silent(rows: list[Row])
             assert row.first is not None  # on one core the recording itself is often larger: told, not judged
             assert row.within is None or row.within >= 0.95, row.off
         assert row.coverage_min is not None and row.coverage_min >= 0.9
-    # Functions are seen in mode intel-pt alone, but contexts explain as much of a message.
+    # Only mode intel-pt records functions, but contexts explain as much of a message.
     assert abs(rows[0].coverage_median - rows[1].coverage_median) < 0.05
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is told of a recording before it is diagnosed."""
+"""What is reported about a recording before it is diagnosed."""
 
 from __future__ import annotations
 

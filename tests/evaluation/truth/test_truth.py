@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The live truth suite under pytest: some scenarios, drawn by the run's seed, each recorded once.
 
-Certain is that every scenario is recorded and diagnosed, and that messages are exactly the client's requests: that is asserted.
-Which cause is named is measured on a live machine: those answers go to harness/judged.py. ``make truth`` plays all
-scenarios and holds them against the goals.
+The tests assert what is certain: every scenario is recorded and diagnosed, and messages are exactly the client's requests.
+Which cause is named is measured on a live machine: those answers go to harness/judged.py. ``make truth`` runs all
+scenarios and checks the goals.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from conftest import skip_or_fail
 pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.slow]
 FAMILY = "truth"
 N_SCENARIOS = 6
-#: Means over the injections of affected messages, as they were held before answers were judged one by one.
+#: Means over the injections of affected messages, as they were checked before answers were judged one by one.
 FLOORS = {"precision": 0.75, "recall": 0.85}
 
 
@@ -49,7 +49,7 @@ def label(score: dict[str, Any]) -> str:
 def test_every_scenario_ran(truth: dict[str, Any]) -> None:
     assert truth["failed"] == {}
     assert len(truth["scores"]) + len(truth["unanswered"]) == truth["planned"] == N_SCENARIOS
-    # A busy host may keep one server from its core; a recorder that stops servers is no chance.
+    # A busy host may keep one server off its core; a recorder that stops servers is not chance.
     assert len(truth["unanswered"]) <= 1
     for name, why in truth["unanswered"].items():
         judge(FAMILY, name, False, why)
@@ -63,7 +63,7 @@ def test_injected_causes_are_judged(truth: dict[str, Any]) -> None:
         judge(FAMILY, label(s), s["right_of_affected"], f"{s['top_cause']} ({s['top_share']:.0%}); {met}")
         judge(f"{FAMILY}, as read", label(s), s["right"], s["as_read"]["figures"])
     for what, floor in FLOORS.items():
-        # What waits behind messages that the host delayed is blamed rightly, and not in the injection's log.
+        # Waiting behind messages that the host delayed is blamed rightly, but is not in the injection's log.
         mean = sum(s[what] or 0.0 for s in injected) / len(injected)
         judge(FAMILY, f"mean {what}", mean > floor, f"{mean:.2f}, floor {floor}")
 
@@ -82,7 +82,7 @@ def _judge_control(s: dict[str, Any]) -> None:
 
 def test_messages_are_exactly_the_requests_of_the_client(truth: dict[str, Any]) -> None:
     assert len(truth["live"]) >= 2
-    # Of a recording whose recorder says that it lost something the number need not be exact.
+    # If the recorder reports losses, the number need not be exact.
     assert [a for a in truth["live"] if not a["exact"] and not a["n_lost"]] == []
 
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The program's memory. Each block is one of AddressSanitizer's, with a poisoned head that links it
- * to the others, so that all can be freed after a run.
+ * The program's memory. Each block comes from AddressSanitizer and has a poisoned head that links
+ * it to the others, so that all can be freed after a run.
  *
- * Large blocks are areas of the kernel's memory, of which only what is touched exists, and which
- * are used again: AddressSanitizer would mark 200 MB for each run. They end at a page that cannot
- * be touched, and cannot be touched themselves once they are freed; what lies before a block of odd
- * size is not checked.
+ * Large blocks are mapped from the kernel, so that only touched pages exist, and are reused:
+ * AddressSanitizer would mark 200 MB for each run. They end at an inaccessible page, and become
+ * inaccessible themselves once they are freed; the bytes before a block of odd size are not
+ * checked.
  */
 #include "intercept.h"
 #include "restart.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * nsight-contexts. The input is one byte, then an array of events. If the byte is 0 the program
- * gets the array as it is, and refuses most; else kinds are made known, and a time is the ns since
- * the event before.
+ * nsight-contexts. The input is one byte, then an array of events. If the byte is 0, the program
+ * gets the array unchanged, and refuses most inputs; else kinds are mapped to known ones, and each
+ * time is the ns since the previous event.
  */
 #include "restart.h"
 

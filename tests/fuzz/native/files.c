@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The program's files: those it reads are memory files, those it writes are kept up to a limit. */
+/* The program's files: input files are memory files, output files are kept up to a limit. */
 #include "intercept.h"
 #include "restart.h"
 
@@ -13,7 +13,7 @@
 #define N_OUTPUTS  8
 #define N_OPEN	   32
 #define OUTPUT_MAX (64u << 20) /* more of an input of some KB is a finding */
-#define BEYOND	   (64u << 10) /* bytes behind a file that cannot be read */
+#define BEYOND	   (64u << 10) /* inaccessible bytes after a file */
 
 static struct input {
 	const char *name; /* NULL: none */
@@ -124,7 +124,7 @@ int fuzz_close(int fd)
 	return close(fd);
 }
 
-/* Not pread(): AddressSanitizer would look at the buffer, behind whose contents nothing may be. */
+/* Not pread(): AddressSanitizer would check the buffer, which may be poisoned after its contents. */
 ssize_t fuzz_pread(int fd, void *buf, size_t n, off_t off)
 {
 	ssize_t got = syscall(SYS_pread64, fd, buf, n, off);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * nsight-framing. The input is one byte, then a pcap file. The byte modulo 3 is the protocol, or
- * with bit 6 PostgreSQL, with bit 5 HTTP/2; from 128 on the program is told that servers have port
- * 11211.
+ * with bit 6 PostgreSQL, with bit 5 HTTP/2; from 128 on the program gets 11211 as the port of
+ * servers.
  */
 #include "restart.h"
 

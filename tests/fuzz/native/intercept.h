@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Put before each source of a program (-DFUZZ_PROGRAM -include intercept.h), so that its main() can
- * run again and again in one process: what it takes from the C library comes from blocks.c and
- * files.c, which take everything back.
+ * Included before each source of a program (-DFUZZ_PROGRAM -include intercept.h), so that its
+ * main() can run repeatedly in one process: blocks.c and files.c replace functions of the C
+ * library, and release everything afterwards.
  */
 #ifndef FUZZ_INTERCEPT_H
 #define FUZZ_INTERCEPT_H
@@ -54,7 +54,7 @@ extern FILE *fuzz_stdout, *fuzz_stderr;
 #define stdout fuzz_stdout
 #define stderr fuzz_stderr
 
-/* Variables lie in sections of their own, which restart.c sets back. */
+/* Variables are in separate sections, which restart.c resets. */
 #pragma clang section bss = "fuzz_bss" data = "fuzz_data"
 #endif
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * nsight-rawdata. The input is a directory's files one after the other: irqs.tsv, which may be
- * absent, then up to three that begin with the magic of files of records: of core 0, of core 1, of
- * the machine. What an insertion moves stays in its file.
+ * absent, then up to three that begin with the magic of record files: of core 0, of core 1, of
+ * the machine. Bytes that an insertion moves stay in their file.
  */
 #include "restart.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A program's main() again and again. This directory's sources are built without checks: a fuzzer
- * need not count their branches, and they may touch what is poisoned.
+ * Runs a program's main() repeatedly. This directory's sources are built without checks: a fuzzer
+ * need not count their branches, and they may access poisoned memory.
  */
 #include "restart.h"
 
@@ -20,7 +20,7 @@ extern char __start_fuzz_data[] __attribute__((weak)), __stop_fuzz_data[] __attr
 static jmp_buf ended;
 static char *first_data; /* as the program was linked */
 
-/* The programs leave their memory to the end of the process; blocks.c frees it after each run. */
+/* The programs do not free their memory before they exit; blocks.c frees it after each run. */
 const char *__asan_default_options(void)
 {
 	return "detect_leaks=0:malloc_context_size=8:quarantine_size_mb=16:allocator_may_return_"
@@ -63,7 +63,7 @@ void restart_broken(const char *why)
 	abort();
 }
 
-/* Whether the code and what was said fit each other. */
+/* Whether the exit code and the messages match. */
 static void check_end(int code)
 {
 	struct written said = restart_written("stderr");

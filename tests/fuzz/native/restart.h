@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* A program run as a function: with files in memory, and nothing left of it afterwards. */
+/* Runs a program as a function: with files in memory, and without leaving anything behind. */
 #ifndef FUZZ_RESTART_H
 #define FUZZ_RESTART_H
 
@@ -15,7 +15,7 @@ struct written {
 
 /* The file that the program finds under this name, in whatever directory. */
 void restart_file(const char *name, const uint8_t *data, size_t size);
-/* No files any more. */
+/* Remove all files. */
 void restart_no_files(void);
 /*
  * Run its main() with these arguments, up to NULL. It must end with 0 and say nothing on stderr, or
@@ -24,7 +24,7 @@ void restart_no_files(void);
 bool restart_run(char **argv);
 /* "stdout", or the last part of a path. */
 struct written restart_written(const char *name);
-/* End this process, as libFuzzer wants it of a finding. */
+/* End this process in the way that libFuzzer expects for a finding. */
 void restart_broken(const char *why) __attribute__((noreturn));
 /* As other programs rely on them: whole events of known kinds, in order of time. */
 void restart_check_events(struct written events);
@@ -33,7 +33,7 @@ void restart_check_events(struct written events);
 void blocks_release(void);
 void files_begin(void);
 void files_release(void);
-/* The valid bytes of a block are followed by so many that are not. */
+/* The number of invalid bytes after the valid bytes of a block. */
 void blocks_end_at(unsigned char *end, size_t beyond);
 
 #endif

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A whole capture of which one file is the fuzzer's: opened, checked, and read up to table ``messages``.
+"""A whole capture in which one file comes from the fuzzer: opened, checked, and read up to table ``messages``.
 
-The first byte chooses the file, and whether it is bytes, a link, a pipe, a directory or not there. What comes behind
-``messages`` needs perf.data, which programs in C read: they have targets of their own.
+The first byte selects the file, and whether it is bytes, a link, a pipe, a directory or missing. The tables after
+``messages`` need perf.data, which programs in C read: they have separate targets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import guard
 import samples
 
 with guard.instrumented():
-    # What stages import when they run would not be watched.
+    # Modules that stages import only when they run would not be watched.
     from nsight_report import pipeline
     from nsight_report.capture import message_events, raw_records  # noqa: F401
 

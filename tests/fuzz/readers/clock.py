@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""clock.tsv: readings, the map made of them, and conversions with it, which must keep what the map promises."""
+"""clock.tsv: readings, the map made from them, and conversions with it, which must stay within the map's bounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ with guard.instrumented():
     from nsight_report.clocks import clock_readings
 
 PATH = guard.directory() / "clock.tsv"
-#: Times at which any clock is asked, beside those of its own ends.
+#: Times to convert with any clock, besides those of its own ends.
 TIMES = np.array([0, 1, 10**9, 5 * 10**12, 17 * 10**17, (1 << 62) - 1, (1 << 63) - 1], np.int64)
 
 
@@ -25,7 +25,7 @@ def one(data: bytes) -> None:
 
 
 def _there_and_back(known: clocks.ClockMap, domain: str) -> None:
-    """A time that could be converted leads back to where it was, within what both conversions say."""
+    """A time that could be converted converts back to itself, within the bounds of both conversions."""
     begin, end = known.range_tsc(domain)
     inside = np.array([begin + (end - begin) * n // 8 for n in range(9)], np.int64)
     tsc = np.unique(np.concatenate([TIMES, inside]))

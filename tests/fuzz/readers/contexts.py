@@ -27,7 +27,7 @@ def one(data: bytes) -> None:
         assert (table["end_ns"].to_numpy() >= table["start_ns"].to_numpy()).all(), (
             "an interval ends before it begins"
         )
-    # Damaged events may tell of a thread on two cores at once, but no core has two threads.
+    # Damaged events may place a thread on two cores at once, but no core has two threads.
     cpu, start, end = (contexts[name].to_numpy() for name in ("cpu", "start_ns", "end_ns"))
     assert ((cpu[1:] != cpu[:-1]) | (start[1:] >= end[:-1])).all(), "intervals of a core overlap"
     assert np.isin(contexts["call_id"].to_numpy(), made["call_id"].to_numpy()).all()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the targets share: code that is watched, a directory in memory, and what counts as a finding.
+"""Shared by the targets: code that is watched, a directory in memory, and the definition of a finding.
 
 A reader may succeed, or refuse with its own error (a message and a fix). Anything else is a finding: another
-exception, a warning of numpy (arithmetic that nobody meant), a program below that crashes or hangs, memory.
+exception, a numpy warning (unintended arithmetic), a child program that crashes or hangs, memory.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ ROOT = Path(__file__).resolve().parents[3]
 for _part in ("tools/nsight-report", "perf-scripts"):
     sys.path.insert(0, str(ROOT / _part))
 
-#: More for one input of some KiB is a finding, even if it is given back at once.
+#: More memory for one input of some KiB is a finding, even if it is freed at once.
 MOST_MB = 256
 _PREFIX = "nsight-fuzz-"
-#: What ``capture/native.py`` says of a program that did not end by itself.
+#: Message of ``capture/native.py`` about a program that did not end by itself.
 _DIED = ("killed by signal", ": not done after ")
 
 _OPERATORS = {
@@ -41,9 +41,9 @@ _PLAIN = frozenset((bool, bytes, float, int, str, type(None)))
 
 @functools.cache
 def _free_results() -> None:
-    """atheris never frees what a comparison results in: of arrays that is all memory within minutes.
+    """atheris never frees the result of a comparison: with arrays this uses up all memory within minutes.
 
-    It sets its function when it begins to fuzz, so this is done with the first input.
+    It sets its function when it starts to fuzz, so this is done with the first input.
     """
     traced = atheris._trace_cmp
 
@@ -56,7 +56,7 @@ def _free_results() -> None:
 
 
 def instrumented() -> AbstractContextManager[None]:
-    """What is imported within it is watched for coverage: of the project only, so that a target starts fast."""
+    """Modules imported inside are watched for coverage: only the project's, so that a target starts fast."""
     return atheris.instrument_imports(include=["nsight_report", "nsight_perf"])  # type: ignore[no-any-return]
 
 
@@ -77,7 +77,7 @@ def directory() -> Path:
 
 
 def _remove_left(place: Path) -> None:
-    """libFuzzer ends the process itself, so each removes what those before it left."""
+    """libFuzzer ends the process itself, so each process removes what earlier ones left behind."""
     for path in place.glob(f"{_PREFIX}*"):
         number = path.name.removeprefix(_PREFIX).partition("-")[0]
         if number.isdecimal() and not Path("/proc", number).exists():
@@ -89,7 +89,7 @@ def fuzz(
     refusals: tuple[type[Exception], ...] = (NsightError,),
     **choices: Any,
 ) -> None:
-    """Give ``one`` libFuzzer's inputs; does not return. ``refusals``: errors that a user is told."""
+    """Pass libFuzzer's inputs to ``one``; does not return. ``refusals``: errors that are reported to a user."""
     directory()
     warnings.simplefilter("error", RuntimeWarning)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""manifest.json: read, and asked for all that a report wants to know."""
+"""manifest.json: read, and queried for everything that a report needs."""
 
 from __future__ import annotations
 

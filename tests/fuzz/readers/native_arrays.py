@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Bytes as the arrays that nsight-perfdata writes: what it never writes, whatever the perf.data, is mended.
+"""Bytes as the arrays that nsight-perfdata writes: values that it never writes, whatever the perf.data, are corrected.
 
-native/events.h and tracepoint_events.h say what stands in them, records.c and decoded_events.c what is refused.
+native/events.h and tracepoint_events.h describe their contents, records.c and decoded_events.c what is refused.
 """
 
 from __future__ import annotations

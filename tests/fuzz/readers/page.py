@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""report.html with a name of the fuzzer's everywhere: its elements and attributes are those of a harmless one."""
+"""report.html with a name from the fuzzer everywhere: its elements and attributes are the same as with a harmless name."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Elements(HTMLParser):
 
 
 def rendered(name: str) -> str:
-    """The page, without scripts and styles that are always the same."""
+    """The page, without the scripts and styles that are always the same."""
     NAME[0] = name
     name = shown.written(name)
     shown.CAPTURE.pipeline.manifest = shown.manifest(name)

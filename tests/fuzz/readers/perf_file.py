@@ -15,7 +15,7 @@ PATH = guard.directory() / "perf.data"
 
 
 def one(data: bytes) -> None:
-    """Read ``data`` as a perf.data, and write and tell what it says, as nsight-edges and nsight.py do."""
+    """Read ``data`` as a perf.data, and write and print its contents, as nsight-edges and nsight.py do."""
     PATH.write_bytes(data)
     recording = perf_file.read(str(PATH))
     _write(recording)

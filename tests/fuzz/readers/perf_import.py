@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nsight-report import``: a capture made of whatever events a perf.data holds, and read again.
+"""``nsight-report import``: a capture is made from any events that a perf.data can contain, and read again.
 
 Input: flags, how many wide events follow, perf's conversion, wide events (112 bytes each), events (48 bytes each).
 """
@@ -33,7 +33,7 @@ NAMES = ("sock:sock_data_read", "sock:sock_data_queued", "sched:sched_switch")
 
 
 def one(data: bytes) -> None:
-    """Import the recording that ``data`` tells of."""
+    """Import the recording that ``data`` describes."""
     if len(data) < HEAD.size:
         return
     flags, n_wide, *conversion = HEAD.unpack_from(data)
@@ -51,7 +51,7 @@ def one(data: bytes) -> None:
 
 
 def _read(made: Path) -> None:
-    """As a report does; it may refuse what was imported."""
+    """Read it like a report, which may refuse the import."""
     manifest.load(made).losses().table()
     clocks.build(clock_readings.load(made / "clock.tsv"))
     message_events.load(made / "events.tsv", SCRATCH)

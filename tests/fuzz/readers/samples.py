@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Small valid inputs: what a capture consists of, and what the corpora begin with."""
+"""Small valid inputs: the files of a capture, and the beginnings of the corpora."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENDS = {"laddr_hi": "0", "laddr_lo": "100000a", "raddr_hi": "0", "raddr_lo": "2
 
 
 def manifest(**changes: Any) -> dict[str, Any]:
-    """As nsight-record writes it, with most of what a report asks for."""
+    """As nsight-record writes it, with most of the data that a report reads."""
     return {
         "format": "nsight-capture", "version": 1, "state": "complete", "mode": "tracepoints", "recorder_pid": 700,
         "host": {"hostname": "db7", "kernel": "6.12.1", "cpu_model": "Example CPU", "n_cpus": 2, "clocksource": "tsc",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A small analysed capture, and its summary with a name of the fuzzer's wherever a capture can put one."""
+"""A small analysed capture, and its summary with a name from the fuzzer wherever a capture can have one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def analysed() -> Capture:
 
 
 def decoded(data: bytes) -> str:
-    """A name as a reader makes it of bytes, or (every other one) of UTF-16, in which any character is near."""
+    """A name as a reader makes it from bytes, or (every other one) from UTF-16, in which any character is easy to reach."""
     if data[:1] and data[0] & 1:
         return HARMLESS + data[1:].decode("utf-16-le", "surrogatepass" if len(data) % 2 else "replace")
     return HARMLESS + data[1:].decode("utf-8", "backslashreplace")
@@ -44,7 +44,7 @@ def written(name: str) -> str:
 
 
 def manifest(name: str) -> Manifest:
-    """Told by somebody else: every text of it is ``name``."""
+    """Data from another program: every text in it is ``name``."""
     host = dict.fromkeys(("hostname", "kernel", "cpu_model", "clocksource"), name)
     tools = {name: {"version": name, "argv": [name, name]}}
     told = {"host": host, "command": [name, name], "stopped_by": name, "tools": tools}
@@ -67,7 +67,7 @@ def _row(slow: SlowMessage, name: str) -> Any:
 
 
 def _blocking() -> Any:
-    """Of one message that waited for two things."""
+    """Waits of one message that waited for two things."""
     waits = synthetic.blocking_of(7, first=(300, 200), second=(100, 100))
     return summary.blocking(data_frames.to_pandas(waits))
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""IntervalTable tables that this user did not make: never believed, and not a byte of them reaches the Parquet reader.
+"""Stored tables that this user did not make: never trusted, and not a byte of them reaches the Parquet reader.
 
-The first byte says whose the store was. Of a stranger's everything agrees but the mark: DIGEST in its stages.json
-(up to the first zero byte) becomes that of the table behind it. In the user's own one file is replaced; ENTRY in
-its stages.json becomes what is in the user's entry, mark and all.
+The first byte says whose store it was. In a stranger's store everything agrees except the mark: DIGEST in its stages.json
+(up to the first zero byte) is replaced with that of the table after it. In the user's own store one file is replaced; ENTRY
+in its stages.json is replaced with the contents of the user's entry, including the mark.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OWN, DIGEST, ENTRY = 1, b"DIGEST", b"ENTRY"
 
 
 def one(data: bytes) -> None:
-    """Look into a store with ``data`` in it."""
+    """Read a store that contains ``data``."""
     own, text, content = data[:1] and data[0] & OWN, *_cut(data[1:])
     shutil.rmtree(DIRECTORY, ignore_errors=True)
     if own:
@@ -54,7 +54,7 @@ def _stranger(text: bytes, content: bytes) -> None:
 
 
 def _replaced(text: bytes, content: bytes) -> None:
-    """The user's own store, with its table or, if there is a text, its stages.json changed by somebody."""
+    """The user's own store, with its table or, if there is a text, its stages.json changed by another user."""
     made = _ledger()
     own = store.Store(DIRECTORY)
     own.save(STAGE, {TABLE: made}, {"files": [1]})
@@ -69,7 +69,7 @@ def _replaced(text: bytes, content: bytes) -> None:
 
 
 def _check_entries(found: store.Store, own: dict[str, Any]) -> None:
-    """Only the user's entry is believed, and only of its stage."""
+    """Only the user's entry is trusted, and only for its stage."""
     for name in BY_NAME:
         assert found.entry(name) in ({}, own if name == STAGE else {}), "what was changed is believed"
     loaded = found.load(TABLE, "losses")
@@ -84,7 +84,7 @@ def _ledger() -> Any:
 
 @contextmanager
 def _unread() -> Iterator[None]:
-    """Nobody calls the Parquet reader."""
+    """Nothing calls the Parquet reader."""
 
     def reached(*_arguments: object) -> None:
         raise AssertionError("a stranger's bytes reach the Parquet reader")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Names that programs, symbols and hosts gave themselves, on the terminal, in folded stacks and in JSON.
+"""Names chosen by programs, symbols and hosts, on the terminal, in folded stacks and in JSON.
 
-What is printed has no character that a terminal obeys, and no more lines than with a harmless name.
+The output has no control characters for a terminal, and no more lines than with a harmless name.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def one(data: bytes) -> None:
 
 
 def _embedded(name: str) -> None:
-    """In the page's data nothing begins a tag or a comment, and all is there."""
+    """In the page's data nothing begins a tag or a comment, and the data are complete."""
     made = page_data.embedded({"name": name})
     assert not set("<>&") & set(made)
     assert json.loads(made) == {"name": name}

@@ -60,7 +60,7 @@ READERS: tuple[Callable[[], None], ...] = (_categories, _sockets, _numbers, _sli
 
 
 def one(data: bytes) -> None:
-    """Read what follows the first byte, as the first byte says."""
+    """Read the bytes after the first one, as the first byte says."""
     if data:
         PATH.write_bytes(data[1:])
         READERS[data[0] % len(READERS)]()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A Debian archive for tests: what apt-get, apt-cache, dpkg and depmod would do with the packages it is given."""
+"""A fake Debian archive for tests: it imitates apt-get, apt-cache, dpkg and depmod for a given set of packages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _run = subprocess.run
 
 
 def package(name: str, version: str) -> kernels.Package:
-    """A package whose file is its name and version."""
+    """A package whose file contains only its name and version."""
     return kernels.Package(name, version, hashlib.sha256(f"{name} {version}".encode()).hexdigest())
 
 
@@ -27,13 +27,13 @@ class FakeArchive:
     suites: dict[str, list[kernels.Package]] = field(default_factory=dict)
     metas: dict[tuple[str, str], str] = field(default_factory=dict)
     reachable: bool = True
-    #: Those that the lists have, and that cannot be downloaded.
+    #: Packages that are in the lists but cannot be downloaded.
     missing: set[str] = field(default_factory=set)
-    #: What was run that needs the network.
+    #: The commands that were run and need the network.
     asked: list[str] = field(default_factory=list)
 
     def run(self, argv: list[str], **options: Any) -> subprocess.CompletedProcess[Any]:
-        """In place of subprocess.run."""
+        """Replaces subprocess.run."""
         argv = [str(word) for word in argv]
         if "--" in argv and argv[1].endswith("tools/downloads"):
             argv = argv[argv.index("--") + 1 :]
@@ -80,7 +80,7 @@ class FakeArchive:
 
 @pytest.fixture
 def archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeArchive:
-    """The archive, its kernel 6.1 in suite bookworm, pinned; what is fetched goes to ``tmp_path``."""
+    """The archive with a pinned kernel 6.1 in suite bookworm; downloads go to ``tmp_path``."""
     fake = FakeArchive()
     pin = package("linux-image-6.1.0-1-amd64", "6.1.1-1")
     fake.suites["bookworm"] = [pin]
@@ -95,5 +95,5 @@ def archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeArchive:
 
 
 def write_lock(pin: kernels.Package, series: str = "6.1") -> None:
-    """kernels.lock with this pin alone."""
+    """kernels.lock with only this pin."""
     kernels.LOCK.write_text(f"# comment\n{series} {pin.name} {pin.version} {pin.sha256}\n")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Stock Debian kernels for the guest: downloaded by package name, unpacked, never installed.
 
-The mirror is the one this machine's apt is configured with. ``kernels.lock`` pins the versions;
-Debian's archive keeps a version only until the next, and then the newest is taken, with a
-warning. Everything lands in ``build/guest/`` and is reused without network, by what the file
-``done`` there says: which pin was asked for, and which package came. Deleting that directory is
-always safe.
+The mirror is the one that apt on this machine uses. ``kernels.lock`` pins the versions. Debian's
+archive keeps a version only until the next one; then the newest is used, with a warning.
+Everything is stored in ``build/guest/`` and is reused without network. The file ``done`` there
+records the requested pin and the package that was downloaded. That directory can always be
+deleted safely.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from typing import Any
 TOP = Path(__file__).resolve().parents[3]
 BUILD = TOP / "build" / "guest"
 
-#: What a user may ask for: kernel series, and the Debian suite that ships it.
+#: What a user may request: kernel series, and the Debian suite that ships it.
 SUITES = {"6.1": "bookworm", "6.12": "trixie", "newest": "trixie-backports"}
 
 LOCK = Path(__file__).resolve().parent / "kernels.lock"
 
-#: Of ``done`` and of the tree beside it. Raise it when either is made otherwise: then all are fetched anew.
+#: Format of ``done`` and of the tree beside it. Raise it when either changes: then all kernels are fetched again.
 FORMAT = 2
 
 #: Modules the initramfs needs before the host's tree is the root file system.
@@ -56,7 +56,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Package:
-    """A version of a package and the SHA-256 of its .deb: what kernels.lock asks for, or what the archive has."""
+    """A version of a package and the SHA-256 of its .deb: as pinned in kernels.lock, or as in the archive."""
 
     name: str
     version: str
@@ -77,7 +77,7 @@ def pinned(series: str, lock: Path | None = None) -> Package:
 
 
 def need(program: str, package: str) -> str:
-    """Path of ``program``; GuestError names the package that has it."""
+    """Path of ``program``. GuestError names the package that contains it."""
     path = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
     if path is None:
         raise GuestError(f"{program} is not installed (hint: apt-get install {package})")
@@ -85,7 +85,7 @@ def need(program: str, package: str) -> str:
 
 
 def mirror() -> str:
-    """Base address of the Debian archive that apt on this machine uses."""
+    """Base URL of the Debian archive that apt on this machine uses."""
     out = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian"],
         capture_output=True,
@@ -99,12 +99,12 @@ def mirror() -> str:
 
 
 def measured(what: str, argv: list[str]) -> list[str]:
-    """``argv``, with what it downloads noted under the name ``what`` (tools/downloads)."""
+    """``argv``, wrapped by tools/downloads, which records its downloads under the name ``what``."""
     return [sys.executable, str(TOP / "tools" / "downloads"), what, "--", *argv]
 
 
 def _cause(done: subprocess.CompletedProcess[str]) -> str:
-    """The first line that a failed apt-get said; what follows only sums up."""
+    """The first error line of a failed apt-get; the later lines are only a summary."""
     return (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[0]
 
 
@@ -133,7 +133,7 @@ def archive(suite: str, work: Path) -> list[str]:
         "-o",
         "Acquire::Languages=none",
     ]
-    # Without error-on=any an archive that nobody can reach is an empty one.
+    # Without error-on=any, apt treats an unreachable archive as an empty one.
     argv = measured(f"package lists of {suite}", ["apt-get", *options, "-q", "update", "--error-on=any"])
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -142,7 +142,7 @@ def archive(suite: str, work: Path) -> list[str]:
 
 
 def versions(options: list[str], name: str) -> list[Package]:
-    """What the archive has of package ``name``, newest first; empty if it has none."""
+    """The archive's versions of package ``name``, newest first; empty if there are none."""
     argv = ["apt-cache", *options, "show", name]
     out = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
     found = []
@@ -154,7 +154,7 @@ def versions(options: list[str], name: str) -> list[Package]:
 
 
 def newest(options: list[str], meta: str) -> Package:
-    """The package that ``meta``, such as linux-image-amd64, stands for now."""
+    """The package that the metapackage ``meta``, such as linux-image-amd64, depends on now."""
     argv = ["apt-cache", *options, "depends", meta]
     out = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
     for line in out.splitlines():
@@ -166,7 +166,7 @@ def newest(options: list[str], meta: str) -> Package:
 
 
 def parts(options: list[str], package: Package) -> list[Package]:
-    """The packages that ``package`` is split into, from 7.x on: the image, its modules, and lists of them. Empty before."""
+    """From 7.x on, the packages that ``package`` is split into: the image, its modules, and lists of them. Empty before."""
     argv = ["apt-cache", *options, "depends", package.name]
     out = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
     names = re.findall(r"Depends: (linux-(?:base|binary|modules)-\S+)", out)
@@ -195,7 +195,7 @@ def sha256(path: Path) -> str:
 
 
 def fetch(series: str) -> Kernel:
-    """Download and unpack the kernel of ``series`` unless that was done before."""
+    """Download and unpack the kernel of ``series``, unless it is already there."""
     tree = BUILD / series
     BUILD.mkdir(parents=True, exist_ok=True)
     with (BUILD / f"{series}.lock").open("w") as lock:
@@ -219,12 +219,12 @@ def fetch(series: str) -> Kernel:
 
 
 def _asked(series: str, pin: Package) -> dict[str, Any]:
-    """What ``done`` has to say besides what came."""
+    """What ``done`` must contain besides the downloaded package."""
     return {"format": FORMAT, "series": series, "pin": asdict(pin)}
 
 
 def _unpacked(done: Path, series: str, pin: Package) -> Package | None:
-    """The package that was unpacked for ``pin``; None after an edit of the lock, or if it is of another format."""
+    """The package that was unpacked for ``pin``; None if the lock was edited since, or if the format differs."""
     try:
         said = json.loads(done.read_text())
         came = Package(**said.pop("came"))
@@ -234,7 +234,7 @@ def _unpacked(done: Path, series: str, pin: Package) -> Package | None:
 
 
 def _fetch_deb(pin: Package, options: list[str], work: Path) -> tuple[Path, Package]:
-    """The file of the pinned package, or of the newest if the archive no longer has that; and which it is."""
+    """The file of the pinned package, or of the newest one if the archive no longer has the pinned one; and which package it is."""
     has = any(p.version == pin.version for p in versions(options, pin.name))
     wanted = pin if has else newest(options, "linux-image-amd64")
     deb = download(options, wanted, work)
@@ -251,11 +251,11 @@ def _download(series: str, pin: Package, tree: Path) -> Package:
     options = archive(SUITES[series], work)
     deb, came = _fetch_deb(pin, options, work)
     debs = [deb]
-    # apt holds them against the signed lists, and the pinned package names their version.
+    # apt checks them against the signed lists, and the pinned package names their version.
     for part in parts(options, came):
         (directory := work / part.name).mkdir()
         debs.append(download(options, part, directory))
-    # Only now: what is there still serves the pin that it was made for.
+    # Only now: until here the existing tree was still valid for its pin.
     shutil.rmtree(tree, ignore_errors=True)
     for one in debs:
         subprocess.run(["dpkg", "-x", str(one), str(tree)], check=True)
@@ -269,7 +269,7 @@ def _download(series: str, pin: Package, tree: Path) -> Package:
 
 
 def _load_order(kernel: Kernel) -> list[Path]:
-    """Files of BOOT_MODULES and what they depend on, in the order they must be loaded."""
+    """Files of BOOT_MODULES and their dependencies, in load order."""
     base = kernel.modules / kernel.release
     depends: dict[str, list[str]] = {}
     names: dict[str, str] = {}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Commands in a guest, for tests: a guest that died is started again, and every retry is noted.
+"""Commands in a guest, for tests: a guest that died is started again, and every retry is recorded.
 
-Emulated kernels now and then crash while they patch their own code, as for tracepoints. One that dies each time
-is another matter: what the test ran may be what killed it, so the test fails.
+Emulated kernels sometimes crash while they patch their own code, for example for tracepoints. If the guest dies each
+time, the test's command may be the cause, so the test fails.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from machinery.harness import retries
 
 RUN = Path(__file__).resolve().parent / "run"
 
-#: Exit codes of RUN: its docstring has them all.
+#: Exit codes of RUN: its docstring lists all of them.
 DIED, UNPREPARED = 125, 126
 
-#: How much of what a dead guest said is kept: the end of an oops with its call trace.
+#: How much of a dead guest's console output is kept: the end of an oops with its call trace.
 LINES = 40
 
 
 class GuestUnavailable(Exception):
-    """No guest can be made here; the message says what is missing."""
+    """No guest can run on this machine; the message says what is missing."""
 
 
 def run_guest(argv: list[str], tries: int = 3, timeout: float = 1000.0) -> subprocess.CompletedProcess[str]:
@@ -46,7 +46,7 @@ def run_guest(argv: list[str], tries: int = 3, timeout: float = 1000.0) -> subpr
 
 
 def _run(argv: list[str], timeout: float) -> subprocess.CompletedProcess[str]:
-    """As subprocess.run, but late programs are asked to end: killed at once, RUN would leave QEMU behind."""
+    """Like subprocess.run, but after a timeout programs first get a signal to end: if RUN was killed, QEMU would stay behind."""
     # A console may print anything.
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "encoding": "utf-8", "errors": "replace"}
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, **pipes) as process:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""tools/downloads notes what came while a command ran, gets in the way of nothing, and lists it."""
+"""tools/downloads records and lists the bytes received while a command ran, and does not disturb the command."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ def test_a_failed_step_is_noted_too(downloads: Copy) -> None:
     assert (done.returncode, downloads.rows()) == (3, [["failed", "199000"]])
 
 
-#: Ends with 9 when the signal comes, with 0 if it does not. A shell could not: what nohup ignores stays ignored there.
-#: Written without print, into which the signal may come.
+#: Ends with 9 when the signal comes, with 0 if it does not. A shell cannot do this: signals that nohup ignores stay ignored there.
+#: It does not use print, because the signal may arrive inside print.
 WAIT = """
 import os, signal, sys, time
 def end(*_):
@@ -155,7 +155,7 @@ def test_signals_reach_the_command(downloads: Copy, number: signal.Signals) -> N
         assert (process.stdout.read(), process.wait(300)) == ("got\n", 9)
 
 
-#: Says how often SIGINT came within a second: each time it comes, a byte is written to the pipe.
+#: Prints how often SIGINT arrived within a second: each arrival writes a byte to the pipe.
 COUNT = """
 import os, signal, time
 signal.signal(signal.SIGINT, lambda *_: None)
@@ -168,7 +168,7 @@ print(len(os.read(pipe, 100)))
 
 
 def test_a_signal_of_the_terminal_comes_once(downloads: Copy) -> None:
-    # The kernel gives Ctrl-C to the whole group, the command included.
+    # The kernel sends Ctrl-C to the whole process group, including the command.
     master, slave = os.openpty()
     run = f'exec {PYTHON} {downloads.program} step -- {PYTHON} -c "$COUNT"'
     argv = ["setsid", "--ctty", "--wait", "sh", "-c", run]
@@ -209,7 +209,7 @@ def test_since_counts_from_what_a_shell_program_kept(downloads: Copy, tmp_path: 
     assert downloads("--since", str(kept), "packages").returncode == 0
     assert downloads.rows() == [["packages", "500000"]]
     assert 30 <= float(downloads.table.read_text().split("\t")[2]) < 60
-    # Where nothing was kept, the bytes since the machine was started are nobody's.
+    # Without a stored count, the bytes received since boot belong to no command.
     for text in ("", "nonsense\n"):
         kept.write_text(text)
         assert downloads("--since", str(kept), "packages").returncode == 0
@@ -234,7 +234,7 @@ def test_a_program_that_is_not_there_is_said(downloads: Copy) -> None:
 PROGRAMS = {
     "id": "echo 0",
     "dpkg-query": 'echo "not-installed"',
-    # As apt-get does, it receives, and fails for one package.
+    # Like apt-get, it downloads, and fails for one package.
     "apt-get": '[ "$1" = update ] || case $* in *absent*) echo cause; exit 100;; esac',
 }
 

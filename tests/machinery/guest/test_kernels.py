@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Guest kernels are the pinned ones, or the newest with a warning; a wrong package is refused; both are found again."""
+"""Guest kernels are the pinned ones, or the newest with a warning. A wrong package is refused. Both kinds are reused."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_newest_comes_when_the_archive_dropped_the_pinned(
     assert (kernel.release, kernel.pinned) == (NEWEST.name, False)
     said = capsys.readouterr().err
     assert f"names {PINNED}, which the archive dropped: 6.1 is {NEWEST} (hint: make pins" in said
-    # What was asked for, and what came: never one under the checksum of the other.
+    # What was requested, and what was downloaded: never one under the checksum of the other.
     done = json.loads((kernels.BUILD / "6.1/done").read_text())
     assert done == {
         "format": kernels.FORMAT,
@@ -71,7 +71,7 @@ def test_the_newest_comes_when_the_archive_dropped_the_pinned(
 
 
 def split(archive: FakeArchive, *kinds: str) -> None:
-    """The pinned kernel is in packages of these kinds; the archive has them, of another version as well."""
+    """The pinned kernel consists of packages of these kinds. The archive has them in its version and in another one."""
     names = [PINNED.name.replace("image", kind) for kind in kinds]
     archive.suites["bookworm"] += [package(name, v) for name in names for v in ("6.1.0-9", PINNED.version)]
     archive.metas["bookworm", PINNED.name] = "\n  Depends: ".join(names)

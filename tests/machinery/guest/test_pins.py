@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""make pins renews kernels.lock from the archive as one commit, and only tells what it has of the kernel sources."""
+"""make pins renews kernels.lock from the archive as one commit. For the kernel sources it only prints what the archive has."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def git(directory: Path, *argv: str) -> str:
 @pytest.fixture
 def pins(archive: FakeArchive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     """The program; its kernels.lock is committed in a repository of its own."""
-    # What a hook of the repository around would set.
+    # Variables that a git hook of the enclosing repository would set.
     for name in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"):
         monkeypatch.delenv(name, raising=False)
     for who in ("AUTHOR", "COMMITTER"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A guest that dies is started again, which is noted; one that dies each time fails the test; one that cannot be made skips it."""
+"""A guest that dies is started again, and the retry is recorded. A guest that dies each time fails the test; one that cannot be prepared skips it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from machinery.guest import retried
 from machinery.harness import notes, retries
 
-#: Counts its starts in a file, and ends as the next word says.
+#: Counts its starts in a file, and ends as its next argument says.
 FAKE = """
 import pathlib, sys
 starts = pathlib.Path(sys.argv[1])
@@ -92,14 +92,14 @@ def test_a_guest_that_does_not_boot_is_told_from_a_command_that_takes_long(
 
 def test_exit_codes_are_those_of_the_program_and_no_command_has_them(run: ModuleType) -> None:
     assert (retried.DIED, retried.UNPREPARED) == (run.EXIT_GUEST, run.EXIT_PREPARE)
-    # A shell ends with 126 when a program is not executable: a failed test, no missing guest.
+    # A shell ends with 126 when a program is not executable: that is a failed test, not a missing guest.
     assert [run.passed_on(n) for n in (0, 3, 124, 125, 126, 127)] == [0, 3, 1, 1, 1, 127]
 
 
 def test_the_program_says_that_a_guest_cannot_be_prepared(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # Neither QEMU nor busybox is found. An image of one's own, so that no kernel is downloaded before that.
+    # Neither QEMU nor busybox is found. The image is given, so that no kernel is downloaded before that.
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv(notes.DIRECTORY, str(tmp_path / "notes"))
     with pytest.raises(retried.GuestUnavailable, match=r"busybox is not installed .*hint"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Kernel sources are the pinned ones or none, and are imported again only for another pin or format."""
+"""Kernel sources are the pinned ones or none. They are imported again only when the pin or the format changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BASE = sources.Base("6.1", "bookworm", PINNED.name, PINNED.version, PINNED.sha25
 
 @pytest.fixture
 def imports(archive: FakeArchive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """The commits that imports are to result in; what is unpacked is not looked at."""
+    """The commits that imports should result in; the unpacked content is not checked."""
 
     class Finished:
         stdout = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The system of tests/machinery/guest/trixie is made once, and anew when what it is made of has changed."""
+"""The system of tests/machinery/guest/trixie is built once, and built again when its inputs change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROGRAMS = {
 
 
 class Trixie:
-    """The program in a tree of its own, with programs around it that only write down how they are called."""
+    """The program in a separate tree, with stub programs that only record how they are called."""
 
     def __init__(self, directory: Path) -> None:
         self.top, self.calls = directory / "top", directory / "calls"

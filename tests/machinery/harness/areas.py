@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Areas of the tests are the directories below tests/, by their own names; which targets of the Makefile each needs beside
-``build``.
+"""Areas of the tests: each is a directory below tests/, under the directory's name. Also the Makefile targets that each area needs
+beside ``build``.
 
-areas.py [AREA,...] prints the targets, in the order in which they are to be made; without areas those of all.
+areas.py [AREA,...] prints the targets in the order in which they must be made; without areas, the targets of all areas.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NEEDS = {
 
 
 def areas() -> dict[str, Path]:
-    """Directories with tests in them or below, by name."""
+    """Directories that contain tests, directly or further below, by name."""
     found = {p.parent for p in TESTS.glob("*/**/test_*.py")}
     found |= {
         above for path in found for above in path.parents if above.is_relative_to(TESTS) and above != TESTS
@@ -38,7 +38,7 @@ def areas() -> dict[str, Path]:
 
 
 def chosen(text: str) -> list[str]:
-    """Areas of a list with commas; ValueError names one that is none."""
+    """Areas of a comma-separated list; ValueError names an unknown one."""
     names = [name for name in text.split(",") if name]
     for name in names:
         if name not in areas():
@@ -47,7 +47,7 @@ def chosen(text: str) -> list[str]:
 
 
 def targets(names: list[str]) -> list[str]:
-    """What these areas and those below them need; without any, what all need."""
+    """Targets that these areas and those below them need; without areas, the targets of all."""
     of = areas()
     tops = [of[name] for name in names] or [TESTS]
     wanted = {

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What tests may need of a machine. The only reasons for which a test may be skipped.
+"""Capabilities that tests may need from a machine. They are the only reasons for which a test may be skipped.
 
-NSIGHT_REQUIRE names those whose absence is a failure ("all", as in CI: every one that any machine can have). Run as a program it says what is
-here, and fails if something that is required is not: in a second, not after half an hour.
+NSIGHT_REQUIRE names the capabilities whose absence is a failure ("all", as in CI: every one that any machine can have). As a program, this
+file prints what this machine has, and fails if a required capability is missing: in a second, not after half an hour.
 
     NSIGHT_REQUIRE=all .venv/bin/python tests/machinery/harness/capabilities.py
 """
@@ -24,10 +24,10 @@ REQUIRE = "NSIGHT_REQUIRE"
 
 @dataclass(frozen=True)
 class Capability:
-    """``missing`` says what is not there, "" if nothing; ``fix`` is what to do about it.
+    """``missing`` says what is missing, "" if nothing; ``fix`` says what to do about it.
 
-    ``everywhere``: any machine can have it, so "all" requires it. Not so with a kind of hardware, or with what somebody
-    else keeps.
+    ``everywhere``: any machine can have it, so "all" requires it. This is not true for special hardware, or for data that
+    other people keep.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Capability:
 
 
 def programs(*names: str) -> Callable[[], str]:
-    """Those that are neither on PATH nor where system programs are."""
+    """The programs that are neither on PATH nor in the directories of system programs."""
 
     def missing() -> str:
         absent = [n for n in names if not (shutil.which(n) or shutil.which(n, path="/usr/sbin:/sbin"))]
@@ -48,7 +48,7 @@ def programs(*names: str) -> Callable[[], str]:
 
 
 def files(*paths: Path) -> Callable[[], str]:
-    """Those that are not built."""
+    """The files that are not built."""
 
     def missing() -> str:
         absent = [str(p.relative_to(ROOT)) for p in paths if not p.exists()]
@@ -58,7 +58,7 @@ def files(*paths: Path) -> Callable[[], str]:
 
 
 def every(*checks: Callable[[], str]) -> Callable[[], str]:
-    """The first of some that fails."""
+    """The first failing check of several."""
     return lambda: next((why for check in checks if (why := check())), "")
 
 
@@ -119,7 +119,7 @@ TABLE: tuple[Capability, ...] = (
     Capability("decoder", "nsight-decode", files(CARGO / "nsight-decode"), "make decoder"),
     Capability("fuzz-native", "the readers in C as fuzz targets", files(*_fuzzers("native")), "make fuzzers"),
     Capability("pt-real", "Intel PT of real processors", _real, "NSIGHT_PT_REAL=DIR, with files perf.data below it", everywhere=False),
-    # Debian's Rust has no AddressSanitizer, and atheris is not made for every Python.
+    # Debian's Rust has no AddressSanitizer, and atheris does not exist for every Python version.
     Capability("fuzz-decode", "nsight-decode as fuzz targets", files(*_fuzzers("decode")), "make fuzzers with rustup's Rust",
                everywhere=False),
     Capability("fuzz-readers", "the readers in Python as fuzz targets", files(*_fuzzers("readers")), "make fuzzers",
@@ -143,18 +143,18 @@ BY_NAME = {c.name: c for c in TABLE}
 
 
 class Unknown(ValueError):
-    """A name that is no capability."""
+    """An unknown capability name."""
 
 
 def known(name: str) -> str:
-    """``name``, if it is one of the list."""
+    """``name``, if it is in the list."""
     if name not in BY_NAME:
         raise Unknown(f"{name!r} is no capability (hint: one of {', '.join(BY_NAME)})")
     return name
 
 
 def required() -> frozenset[str]:
-    """What NSIGHT_REQUIRE names."""
+    """The capabilities that NSIGHT_REQUIRE names."""
     names = [n for n in os.environ.get(REQUIRE, "").split(",") if n]
     anywhere = [c.name for c in TABLE if c.everywhere]
     return frozenset(anywhere if names == ["all"] else map(known, names))
@@ -167,7 +167,7 @@ def of_reason(reason: str) -> str | None:
 
 
 def main() -> int:
-    """Say what is here. Exit codes: 0, 1 something required is missing, 2 NSIGHT_REQUIRE names no capability."""
+    """Print what this machine has. Exit codes: 0, 1 something required is missing, 2 NSIGHT_REQUIRE names an unknown capability."""
     try:
         wanted = required()
     except Unknown as error:

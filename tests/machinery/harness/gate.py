@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """How many judgements of a live machine may be wrong before a run fails.
 
-No live answer is certain: the host of a virtual machine takes its cores away, and what else runs on it is slow, too.
-What a correct tree gets wrong has been counted by ``make flake``. A run fails if more are wrong than happens to a
-correct tree once in ``1 / CHANCE`` runs, with everything that is unknown about its rate taken into account.
+No live answer is certain: the host of a virtual machine takes its cores away, and other work on it causes delays, too.
+``make flake`` counted how many answers a correct tree gets wrong. A run fails if it has more wrong answers than a
+correct tree has once in ``1 / CHANCE`` runs; the uncertainty of the counted rate is taken into account.
 
 The rate p of wrong answers has the distribution Beta(a, b) with a = rounds * wrong / judged + 1/2 and b = rounds *
-(1 - wrong / judged) + 1/2. Rounds count, not judgements: those of one round share the machine's good or bad
-hour. What is wrong of n is then beta-binomial.
+(1 - wrong / judged) + 1/2. Rounds count, not judgements: the judgements of one round share the machine's good or bad
+hour. The number of wrong answers among n is then beta-binomial.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-#: A correct tree is refused by one of these bounds in so many runs. There are as many bounds as families in SEEN.
+#: For each bound, the chance that it refuses a run of a correct tree. There is one bound for each family in SEEN.
 CHANCE = 1e-4
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What correct trees got wrong: of ``judged`` answers in ``rounds`` rounds ``wrong``."""
+    """Wrong answers of correct trees: ``wrong`` of ``judged`` answers in ``rounds`` rounds."""
 
     rounds: int
     judged: int
     wrong: int
 
 
-#: Counted by ``make flake`` (Documentation/testing.md has the tables), idle and busy rounds together. From fewer than some
-#: eight rounds no bound follows that holds so often: answers are then printed, and fail nothing.
+#: Counted by ``make flake`` (Documentation/testing.md has the tables), idle and busy rounds together. With fewer than about
+#: eight rounds there is no bound that holds this often: answers are then printed, and fail nothing.
 SEEN = {
-    # Injected causes that are the largest of the messages they hit, and controls that accuse nothing.
+    # Injected causes that must be the largest cause of the messages they hit, and controls that must not name a cause.
     "truth": Seen(rounds=14, judged=125, wrong=40),
-    # Disturbances, the demo and the case study, as the client and the report see them.
+    # Disturbances, the demo and the case study, as seen by the client and by the report.
     "live": Seen(rounds=14, judged=139, wrong=1),
 }
 
 
 def chance(k: int, n: int, seen: Seen) -> float:
-    """The chance that a correct tree has more than ``k`` wrong of ``n``."""
+    """The chance that a correct tree has more than ``k`` wrong answers among ``n``."""
     from scipy.stats import betabinom
 
     rate = seen.wrong / seen.judged
@@ -48,14 +48,14 @@ def chance(k: int, n: int, seen: Seen) -> float:
 
 
 def allowed(n: int, seen: Seen) -> int:
-    """The fewest wrong of ``n`` that a correct tree exceeds with a chance of CHANCE at most; ``n`` if there is no bound."""
+    """The smallest number of wrong answers among ``n`` that a correct tree exceeds with a chance of CHANCE at most; ``n`` if there is no bound."""
     return next(k for k in range(n + 1) if chance(k, n, seen) <= CHANCE)
 
 
 def verdict(judged: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
-    """Lines about all judgements, and the families that have too many wrong ones.
+    """Lines about all judgements, and the families with too many wrong ones.
 
-    A family that nobody has counted, or not often enough, has no bound and fails nothing.
+    A family that was not counted, or not in enough rounds, has no bound and fails nothing.
     """
     families: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for j in judged:

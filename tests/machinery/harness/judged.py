@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Judgements of what was measured on a live machine, and the bound at which they fail a run.
+"""Judgements of live measurements, and the bound at which they fail a run.
 
-A live test asserts what is certain (counts, orders, errors, cleanup) and hands the rest to ``judge``. The
-end of the run prints every judgement. It fails only where more are wrong than a correct tree has by chance.
+A live test asserts what is certain (counts, orders, errors, cleanup) and passes the rest to ``judge``. At its end
+the run prints every judgement. It fails only if more are wrong than a correct tree has by chance.
 """
 
 from __future__ import annotations

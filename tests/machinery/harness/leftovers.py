@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Processes that a run of the tests started and did not end, also those of a pytest that was killed.
+"""Processes that a test run started and did not end, also if pytest was killed.
 
-They are found by the run's own directory in their environment, which every child has from its parent.
+They are found by the run's directory in their environment, which every child inherits from its parent.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 
 from . import notes
 
-#: Processes that are just ending have this long.
+#: Grace period for processes that are just ending.
 GRACE_S = 5.0
 
 
 def end(directory: Path) -> list[str]:
-    """End the processes of the run with this directory; returns the commands of those that had not ended by themselves."""
+    """End the processes of the run with this directory; returns the commands of those that did not end by themselves."""
     deadline = time.monotonic() + GRACE_S
     while (left := dict(_running(directory))) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -36,7 +36,7 @@ def end(directory: Path) -> list[str]:
 
 
 def _running(directory: Path) -> Iterator[tuple[int, str]]:
-    """Process and command of each but this one."""
+    """PID and command of each such process except this one."""
     mark = f"{notes.DIRECTORY}={directory}".encode()
     for path in Path("/proc").iterdir():
         if not path.name.isdigit() or int(path.name) == os.getpid():

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs of the checkout as another user sees them, who may not look into /root, where the checkout can be."""
+"""Runs programs of the checkout as a user who has no access to /root, where the checkout may be."""
 
 from __future__ import annotations
 
 from conftest import ROOT
 
 NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
-# In a mount namespace of its own; arguments below the checkout are changed, too.
+# In a private mount namespace; arguments that are paths in the checkout are changed, too.
 _ELSEWHERE = """
 mount -t tmpfs -o mode=755 none /mnt
 mkdir /mnt/source
@@ -21,5 +21,5 @@ exec "$@"
 
 
 def command(*user: str) -> tuple[str, ...]:
-    """Put before a command that root is to run as ``user`` (a command that gives up root; by default NOBODY)."""
+    """Prefix for a command that root should run as ``user`` (a command that drops root privileges; by default NOBODY)."""
     return "unshare", "-m", "sh", "-ec", _ELSEWHERE, str(ROOT), *(user or NOBODY)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Notes that tests leave for the end of the run, whatever process they were made in."""
+"""Notes that tests write, in any process, for the end of the run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-#: Names the directory of the run; tests/run and conftest.py set it.
+#: Environment variable with the directory of the run; tests/run and conftest.py set it.
 DIRECTORY = "NSIGHT_TEST_RUN"
 
 
@@ -20,9 +20,9 @@ def directory() -> Path:
 
 
 def write(kind: str, **fields: Any) -> None:
-    """Append one line; lines of processes that write at once do not mix (one write, O_APPEND).
+    """Append one line; lines of concurrent writers do not mix (one write, O_APPEND).
 
-    A program that is run by itself, not by a test, has no run to tell: nothing is written then.
+    A program that runs by itself, not from a test, belongs to no run: then nothing is written.
     """
     if DIRECTORY not in os.environ:
         return
@@ -35,6 +35,6 @@ def write(kind: str, **fields: Any) -> None:
 
 
 def read(kind: str, run: Path | None = None) -> list[dict[str, Any]]:
-    """All lines of a kind, in the order in which they were written."""
+    """All lines of a kind, in the order of writing."""
     path = (run or directory()) / f"{kind}.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""pytest plugin of every run: skips only for a reason of the list, one line while it runs, results, legible failures."""
+"""pytest plugin of every run: skips only for listed reasons, one progress line, results, readable failures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from . import capabilities, notes
 ROOT = Path(__file__).resolve().parents[3]
 #: Tests with one of these marks do not run with --fast.
 NOT_FAST = ("live", "alone", "guest", "trixie", "tools", "slow")
-#: Without a terminal the line is printed anew so often.
+#: Interval at which the line is printed again if there is no terminal.
 EVERY_S = 30.0
 
 
@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Check NSIGHT_REQUIRE before anything runs; the controller of the run draws the line and writes results."""
+    """Check NSIGHT_REQUIRE before anything runs; the run's controller process prints the line and writes the results."""
     try:
         capabilities.required()
     except capabilities.Unknown as error:
@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files with slow tests come first, so that no core idles at the end; the rest stays in its random order."""
+    """Files with slow tests come first, so that no core idles at the end; the others keep their random order."""
     if config.getoption("--fast"):
         fast = [i for i in items if not any(i.get_closest_marker(m) for m in NOT_FAST)]
         config.hook.pytest_deselected(items=[i for i in items if i not in set(fast)])
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Skips that are none, and what a reader of a failure needs."""
+    """Refuse skips that are not allowed, and add what a reader of a failure needs."""
     report = yield
     if report.skipped and not hasattr(report, "wasxfail") and (why := _forbidden(report)):
         report.outcome, report.longrepr = "failed", why
@@ -64,7 +64,7 @@ def pytest_runtest_makereport(
 
 
 def _forbidden(report: pytest.TestReport) -> str:
-    """Why this test may not be skipped; "" if it may."""
+    """Why this test must not be skipped; "" if it may be skipped."""
     reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
     name = capabilities.of_reason(reason)
     if name is None:
@@ -75,7 +75,7 @@ def _forbidden(report: pytest.TestReport) -> str:
 
 
 def claim(item: pytest.Item) -> str:
-    """What the test says is so: its name as a sentence, and its docstring."""
+    """What the test claims: its name as a sentence, and its docstring."""
     name = item.name.partition("[")[0].removeprefix("test_").replace("_", " ")
     text = inspect.getdoc(getattr(item, "function", None)) or ""
     case = f" [{item.name.partition('[')[2]}" if "[" in item.name else ""
@@ -83,14 +83,14 @@ def claim(item: pytest.Item) -> str:
 
 
 def repeat(item: pytest.Item) -> str:
-    """The command that runs this test alone, in the same order and with the same random numbers."""
+    """The command that runs only this test, with the same order and the same random numbers."""
     seed = item.config.getoption("randomly_seed", None)
     words = [".venv/bin/python", "-m", "pytest", item.nodeid]
     return shlex.join(words + ([f"--randomly-seed={seed}"] if seed is not None else []))
 
 
 class Progress:
-    """One line: what runs, for how long, what is left. Results go to the run's directory, one line a test."""
+    """One progress line: what runs, for how long, what is left. Results go to the run's directory, one line per test."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._tty = sys.stderr.isatty()
@@ -103,12 +103,12 @@ class Progress:
         self._workers = max(int(getattr(config.option, "numprocesses", None) or 1), 1)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Know what is left, where this process collects."""
+        """Learn what is left, if this process collects the tests."""
         self._expect([i.nodeid for i in session.items])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
-        """Know what is left, where workers collect."""
+        """Learn what is left, if workers collect the tests."""
         self._expect(ids)
 
     def _expect(self, ids: list[str]) -> None:
@@ -116,12 +116,12 @@ class Progress:
             self._left, self._n_all = set(ids), len(ids)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """A test begins."""
+        """A test starts."""
         self._running[nodeid] = time.monotonic()
         self._draw()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """A phase of a test has ended; with the last one it counts."""
+        """A phase of a test ended; after its last phase the test is counted."""
         self._seconds[report.nodeid] = self._seconds.get(report.nodeid, 0.0) + report.duration
         if report.failed:
             self._clear()
@@ -136,13 +136,13 @@ class Progress:
             self._draw()
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
-        """No dot for a test that passed: the line says more."""
+        """No dot for a passed test: the progress line shows more."""
         if self._n_all and report.passed:
             return ("passed" if report.when == "call" else "", "", "")
         return None
 
     def pytest_sessionfinish(self) -> None:
-        """Leave no line behind."""
+        """Remove the progress line."""
         self._clear()
 
     def _draw(self) -> None:
@@ -159,9 +159,9 @@ class Progress:
             print(text, file=sys.stderr, flush=True)
 
     def line(self, now: float) -> str:
-        """``[done/all, failed; minutes so far, about so many left] the test that has run longest (seconds)``."""
+        """``[done/all, failed; minutes so far, minutes left (estimate)] the test that has run longest (seconds)``."""
         done = self._n_all - len(self._left)
-        # Where no run was before this one, each takes as long as those did that are done.
+        # Without an earlier run, the estimate for each test is the mean of the finished tests.
         mean = (now - self._began) * self._workers / max(done, 1)
         left = sum(self._usual.get(n, mean) for n in self._left) / self._workers
         failed = f", {self._n_failed} failed" if self._n_failed else ""
@@ -181,5 +181,5 @@ def _clock(seconds: float) -> str:
 
 
 def _before() -> list[dict[str, Any]]:
-    """How long each test took in the run before, if there was one."""
+    """How long each test took in the previous run, if there was one."""
     return notes.read("times", ROOT / "build" / "test" / "times")

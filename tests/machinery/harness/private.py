@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A mount namespace of the test process's own: what tests mount nobody else sees, and it ends with them.
+"""A private mount namespace for the test process: other processes do not see its mounts, and the mounts end with the tests.
 
-tracefs is mounted in it where nothing mounts that at boot (no systemd); network namespaces that ``ip netns add``
-names are mounts in it too. Two runs on one machine share neither, and a killed run leaves no mount behind.
+tracefs is mounted in it if nothing mounts tracefs at boot (no systemd). Network namespaces named by ``ip netns add``
+are mounts in it too. Two runs on one machine share neither, and a killed run leaves no mount behind.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import subprocess
 CLONE_NEWNS = 0x00020000
 MS_REC, MS_PRIVATE = 0x4000, 1 << 18
 TRACEFS = "/sys/kernel/tracing"
-#: Children of a process that has its own namespace do not make another.
+#: Children of a process that already has its private namespace do not make another one.
 INSIDE = "NSIGHT_TEST_MOUNTS"
 
 
 def mounts() -> None:
-    """Give this process, and those that it starts, a mount namespace with tracefs. Needs root; does nothing without."""
+    """Move this process and its children into a private mount namespace with tracefs. Needs root; does nothing without it."""
     if os.geteuid() != 0 or INSIDE in os.environ:
         return
     libc = ctypes.CDLL(None, use_errno=True)
@@ -29,5 +29,5 @@ def mounts() -> None:
         raise OSError(ctypes.get_errno(), "private mounts for the tests")
     os.environ[INSIDE] = str(os.getpid())
     if not os.access(f"{TRACEFS}/events", os.F_OK):
-        # Where it cannot be mounted (no such file system), tests that need it say so.
+        # If it cannot be mounted (no such file system), the tests that need it report that.
         subprocess.run(["mount", "-t", "tracefs", "nodev", TRACEFS], capture_output=True, check=False)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Retries: counted, with their reasons, and too many fail the run.
+"""Retries are counted, with their reasons; too many fail the run.
 
-A retry repeats what is judged, from its recording on, and is decided before anybody has looked at the answer:
-a guest whose emulator died, a recording during which the host left the cores out. A failed test is never run again.
+A retry repeats a judged measurement, beginning with its recording. It is decided before the answer is known: the emulator of a
+guest died, or the host took the cores away during a recording. A failed test is never run again.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 
 from . import notes
 
-#: More in one run fail it: then the machine, not chance, is at fault, and somebody must look.
+#: More retries fail the run: then the machine, not chance, is the cause, and somebody must investigate.
 MOST = 10
 
 
 def note(what: str, why: str) -> None:
-    """``what`` is made once more, because of ``why``."""
+    """Record that ``what`` is repeated because of ``why``."""
     notes.write("retries", what=what, why=why)
 
 

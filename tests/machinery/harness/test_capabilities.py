@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Each capability is told apart from the others when it is really taken away, before anything is run."""
+"""When a capability is really taken away, exactly this one is reported as missing, before any test runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROGRAM = {
 
 
 def without(program: str) -> list[str]:
-    """A command that runs another without this program: in a mount namespace in which an empty file covers it."""
+    """A command that runs another one without this program: in a mount namespace where an empty file hides the program."""
     if os.geteuid() != 0:
         skip_or_fail("root", "covering a program needs a mount namespace")
     places = [Path(p, program) for p in (*PLACES, *os.environ["PATH"].split(":"))]
@@ -56,7 +56,7 @@ def test_a_program_that_is_taken_away_fails_what_requires_it(name: str) -> None:
 def test_nobody_lacks_root_and_what_needs_it() -> None:
     if os.geteuid() != 0:
         skip_or_fail("root", "this test gives up root, so it must have it")
-    # The interpreter of the system: that of the checkout may lie where nobody may look.
+    # The system's interpreter: user nobody may have no access to that of the checkout.
     code = "import sys; sys.path.insert(0, sys.argv[1]); from machinery.harness import capabilities as c; sys.exit(c.main())"
     argv = [*nobody.command(), sys.executable, "-c", code, str(ROOT / "tests")]
     env = {**os.environ, "NSIGHT_REQUIRE": "root,bpf,testbed,perf"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The bound on wrong answers, by hand."""
+"""The bound on wrong answers, checked against values computed by hand."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_family_that_nobody_has_counted_fails_nothing_and_is_printed() -> None
 
 
 def test_of_few_answers_that_are_often_wrong_all_may_be_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """22 of 80 wrong in 16 rounds: that 5 of 5 are wrong happens to a correct tree more often than once in 10,000 runs."""
+    """22 of 80 wrong in 16 rounds: with this rate, a correct tree has 5 of 5 wrong more often than once in 10,000 runs."""
     monkeypatch.setattr(gate, "SEEN", {"some": Seen(16, 80, 22)})
     lines, failed = gate.verdict(answers("some", 0, 5))
     assert failed == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a run left running is ended and named; what others run stays."""
+"""Processes that a run left behind are ended and named; processes of others stay."""
 
 from __future__ import annotations
 

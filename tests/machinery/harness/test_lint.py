@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""tests/lint fails when there is nothing to look at, instead of finding nothing wrong with it."""
+"""tests/lint fails when it finds no files to check, instead of passing."""
 
 from __future__ import annotations
 

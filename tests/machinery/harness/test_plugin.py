@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the plugin makes of skips, failures and order, on small test files in a run of their own."""
+"""How the plugin handles skips, failures and order, shown on small test files in separate runs."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_is_quick():
 
 
 def test_a_test_that_hangs_fails_with_its_stack_and_the_others_run(tmp_path: Path) -> None:
-    """As in the part that shares the machine, though with its options in the order of pytest."""
+    """As in the part of the run that shares the machine, though with its options in the order of pytest."""
     limits = ["-o", "timeout=3", "-o", "faulthandler_timeout=1"]
     options = ["-c", str(ROOT / "pyproject.toml"), *limits, "-n", "1", "-p", "no:randomly"]
     code, said = run(tmp_path / "test_it.py", HANGING, *options)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Mounts of a test run are its own."""
+"""Mounts of a test run are private to it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""tests/run and tests/flake: what makes a run fail although no test did, and what they count."""
+"""tests/run and tests/flake: what they count, and what fails a run although no test failed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def program(name: str) -> ModuleType:
-    """A program of tests/ that has no ending, as a module."""
+    """A program of tests/ that has no file name extension, as a module."""
     loader = SourceFileLoader(f"tests_{name}", str(ROOT / "tests" / name))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
@@ -197,7 +197,7 @@ def test_rounds_of_two_commits_are_not_added_up() -> None:
 
 
 def test_gate_counts_are_those_of_the_documentation() -> None:
-    """The rates that bounds are computed from stand, with their source, where a reader looks for them."""
+    """The documentation has the rates that the bounds are computed from, and their source."""
     text = (ROOT / "Documentation/testing.md").read_text()
     for family, seen in gate.SEEN.items():
         assert f"| `{family}` | {seen.rounds} | {seen.judged} | {seen.wrong} |" in text

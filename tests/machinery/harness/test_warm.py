@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A warm process is to a test what one that was started for it is."""
+"""For a test, a warm process behaves like a freshly started one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs nsight-report in one forked process after the other, with what it imports already there: a second less for each.
+"""Runs nsight-report in forked processes, one after the other, with its imports already loaded: this saves a second for each.
 
-As a program: reads a request a line ({args, out, err, cwd, environ}), prints the exit code of each.
+As a program: reads one request per line ({args, out, err, cwd, environ}) and prints the exit code of each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 REPORT = Path(__file__).resolve().parents[3] / "tools/nsight-report"
-#: What nsight-report imports when it needs it.
+#: Modules that nsight-report imports only on demand.
 MODULES = (
     "nsight_report.cli",
     "nsight_report.api",
@@ -32,7 +32,7 @@ MODULES = (
 
 
 def run(args: Sequence[object], timeout: float = 300) -> subprocess.CompletedProcess[str]:
-    """As subprocess.run of nsight-report with captured text."""
+    """Like subprocess.run of nsight-report with captured text."""
     process = _started()
     assert process.stdin
     assert process.stdout
@@ -59,7 +59,7 @@ def run(args: Sequence[object], timeout: float = 300) -> subprocess.CompletedPro
 
 @cache
 def _started() -> subprocess.Popen[str]:
-    """The program. It ends with this process, which has the other end of its standard input."""
+    """The program. It ends with this process, which holds the other end of its standard input."""
     argv = [sys.executable, str(Path(__file__).resolve())]
     return subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -67,7 +67,7 @@ def _started() -> subprocess.Popen[str]:
 
 
 def main() -> None:
-    """A request a line."""
+    """Serve one request per line."""
     _die_with_parent()
     sys.path.insert(0, str(REPORT))
     for name in MODULES:
@@ -85,12 +85,12 @@ def main() -> None:
 
 
 def _die_with_parent() -> None:
-    """What hangs would outlive a run that was killed."""
+    """End with the parent: otherwise a hanging process would outlive a killed run."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def _become(request: dict[str, object]) -> None:
-    """What a process that was started for it would be."""
+    """Put this process into the state of a freshly started one."""
     for number, name in enumerate((os.devnull, request["out"], request["err"])):
         file = os.open(str(name), os.O_RDWR | os.O_CREAT, 0o600)
         os.dup2(file, number)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Many messages a second with few system calls: UDP datagrams to itself over loopback, sent and
- * received some at a time, on one core.
+ * Many messages per second with few system calls: UDP datagrams to itself over loopback, sent and
+ * received in batches, on one core.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -20,7 +20,7 @@
 
 #define MAX_BATCH 1024
 #define MAX_SIZE  1472
-#define MAX_BYTES 65000 /* that an IPv4 datagram takes, and less */
+#define MAX_BYTES 65000 /* fits into an IPv4 datagram */
 #define MAX_CUTS  64	/* UDP_MAX_SEGMENTS of older kernels */
 #define DRAIN_NS  200000000LL
 
@@ -86,7 +86,7 @@ static double number(const char *text, double min, double max)
 	return value;
 }
 
-/* What has arrived, without waiting. */
+/* Receive what has arrived, without waiting. */
 static uint64_t receive(int fd, unsigned int batch)
 {
 	uint64_t total = 0;
@@ -163,7 +163,7 @@ int main(int argc, char **argv)
 	sender = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (receiver < 0 || sender < 0)
 		return fail("socket");
-	/* Several batches, also where the limit for users would be lower. */
+	/* Room for several batches, also if the limit for users is lower. */
 	if (setsockopt(receiver, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof(buffer)))
 		setsockopt(receiver, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof(buffer));
 	if (bind(receiver, (struct sockaddr *)&to, sizeof(to)) ||
@@ -204,7 +204,7 @@ int main(int argc, char **argv)
 			return fail("sendmmsg");
 		n_sent += n > 0 ? (uint64_t)n * (segment ? batch : 1) : 0;
 		n_received += receive(receiver, batch);
-		/* The rate is that of the whole run: who is late sends the next ones at once. */
+		/* The rate holds for the whole run: a late sender sends the next ones at once. */
 		sleep_until(start + (int64_t)((double)n_sent * 1e9 / rate));
 	}
 	last = monotonic_ns();

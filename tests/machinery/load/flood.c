@@ -73,7 +73,7 @@ static long number(const char *text, long min, long max)
 	return value;
 }
 
-/* An empty log says that signals are handled from now on: whoever ends the flood gets a log. */
+/* An empty log means that signals are handled from now on: ending the flood yields a log. */
 static int begin_log(const char *path)
 {
 	FILE *file = fopen(path, "w");

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Frames of HTTP/2 (RFC 9113), and a client that has many requests in flight on one connection and keeps when each was."""
+"""Frames of HTTP/2 (RFC 9113), and a client that has many requests in flight on one connection and records their times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def frame(kind: int, stream: int, payload: bytes = b"", flags: int = 0) -> bytes
 
 
 def get(stream: int, path: str) -> bytes:
-    """A request: method, scheme, path and authority, without a table that is built up."""
+    """A request: method, scheme, path and authority, without the dynamic table."""
     fields = b"\x82\x86" + b"".join(
         bytes([name, len(value)]) + value for name, value in ((0x04, path.encode()), (0x01, b"localhost"))
     )
@@ -34,7 +34,7 @@ def get(stream: int, path: str) -> bytes:
 
 @dataclass
 class Answered:
-    """When a request was sent, and its reply complete, in CLOCK_MONOTONIC; bytes of all frames of both."""
+    """When a request was sent and when its reply was complete (CLOCK_MONOTONIC); bytes of all frames of both."""
 
     path: str
     sent_ns: int
@@ -44,9 +44,9 @@ class Answered:
 
 
 def ask(port: int, paths: list[str], every_s: float, end_s: float) -> dict[int, Answered]:
-    """Ask on one connection for one path after the other, whatever is answered; by stream what became of it.
+    """Request the paths one after the other on one connection, without waiting for answers; returns the results by stream.
 
-    Raises TimeoutError when not all of it was within ``end_s``, ConnectionError when the server ends it.
+    Raises TimeoutError when not all were complete within ``end_s``, ConnectionError when the server closes the connection.
     """
     asked: dict[int, Answered] = {}
     with socket.create_connection(("127.0.0.1", port)) as connection, selectors.DefaultSelector() as selector:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * waiting DIRECTORY: threads and processes that wait for each other, each wait known to have begun
- * before what ends it does. Prints a line for each case: its name, who waits, who ends the wait,
- * and a number (address of the lock, or descriptor).
+ * waiting DIRECTORY: threads and processes that wait for each other. Each wait has surely begun
+ * before the event that ends it. Prints a line for each case: its name, who waits, who ends the
+ * wait, and a number (address of the lock, or file descriptor).
  */
 #include <err.h>
 #include <fcntl.h>
@@ -32,7 +32,7 @@ static void sleep_ns(long ns)
 		;
 }
 
-/* What /proc says of a thread: of file "syscall" the number; of "stat" the state. */
+/* A thread's data from /proc: the number from file "syscall", the state from "stat". */
 static long told(int tid, const char *file)
 {
 	char path[64], text[512], *end;
@@ -51,7 +51,7 @@ static long told(int tid, const char *file)
 	return end ? end[2] : 0;
 }
 
-/* Until the thread sleeps in the system call. */
+/* Wait until the thread sleeps in the system call. */
 static void until_in(int tid, long number)
 {
 	while (told(tid, "syscall") != number || told(tid, "stat") != 'S')
@@ -76,7 +76,7 @@ static void *waits_for_lock(void *unused)
 	return NULL;
 }
 
-/* Ends when the waiter waits for nothing else. */
+/* Returns when the waiter waits for nothing else. */
 static void hold_lock(void)
 {
 	pthread_t thread;
@@ -99,7 +99,7 @@ static void hold_lock(void)
 	printf("lock %d %d %lu\n", waiter, gettid(), (unsigned long)&lock);
 }
 
-/* A child reads from a pipe or socket; its parent writes when it waits. */
+/* A child reads from a pipe or socket; its parent writes once the child waits. */
 static void hand_over(const char *name, long number, int reads, int writes)
 {
 	pid_t child = fork();
@@ -184,7 +184,7 @@ static void write_disk(const char *directory)
 	close(fd);
 }
 
-/* Pages that are not in memory are read when they are touched. */
+/* Pages that are not in memory are read when they are accessed. */
 static void read_cold(const char *directory)
 {
 	volatile char sum = 0;

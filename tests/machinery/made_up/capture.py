@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A small coherent capture made of tables, for plots and the command line.
 
-One memcached thread on core 1 receives a message every 100 us; core 0 takes them in. A program
-called ``hog`` runs on core 1 for 1 ms out of every 20 ms. So of every 200 messages the 10 that
-arrive while the hog runs wait until it ends: 1000, 900, ... 100 us, plus the usual 10 us.
+One memcached thread on core 1 receives a message every 100 us; core 0 is the receive core. A program
+called ``hog`` runs on core 1 for 1 ms out of every 20 ms. So 10 of every 200 messages arrive while
+the hog runs, and wait until it ends: 1000, 900, ... 100 us, plus the usual 10 us.
 
     usual:  nic +0, arrival +2, hand-off +5, read +10 us (softirq 1..6 us on core 0)
     hog:    the read comes 10 us after the hog's end for the first that waited, 10 us later
@@ -41,7 +41,7 @@ def _message(number: int, nic: int, app: int, comm: str) -> Row:
 
 
 class World:
-    """The tables, and the truth they were made from."""
+    """The tables, and the truth that they were made from."""
 
     def __init__(self, n: int = 2000, app: str = "mc-worker", hog: str = "hog") -> None:
         self.app, self.hog = app, hog
@@ -107,7 +107,7 @@ class World:
         self.calls.sort(key=lambda c: (c["cpu"], c["start_ns"], c["depth"]))
 
     def contexts(self) -> list[Row]:
-        """Top-level calls of each core; enough here, where nothing reads the nesting from contexts."""
+        """Top-level calls of each core; this is enough, because nothing reads the nesting from contexts."""
         names = {0: "swapper", SERVER_TID: self.app, HOG_TID: self.hog}
         return [
             {
@@ -126,7 +126,7 @@ class World:
         ]
 
     def diagnosis(self) -> dict[str, list[Row]]:
-        """Anomalies, coverage and causes as an attribution would give them for the slowest 1 %."""
+        """Anomalies, coverage and causes as an attribution would report them for the slowest 1 %."""
         slow = sorted(self.messages, key=lambda m: m["latency_ns"])[-max(1, len(self.messages) // 100) :]
         anomalies, coverage = [], []
         for m in sorted(slow, key=lambda m: m["message_id"]):
@@ -213,7 +213,7 @@ def manifest(**changes: Any) -> dict[str, Any]:
 
 
 def blocking_of(message_id: int, **spent: tuple[int, int]) -> pa.Table:
-    """Table ``hol``: by category the time that ``message_id`` waited for it, and what the fastest take."""
+    """Table ``hol``: by category, how long ``message_id`` waited for it, and how long the fastest messages take."""
     return table(
         "hol",
         [
@@ -229,7 +229,7 @@ def write_capture(
 ) -> Path:
     """A capture directory whose tables are stored and fresh, so that no stage has to run; ``told``: its manifest.
 
-    Raw files are stand-ins: they are only looked at (size and time), never parsed.
+    Raw files are placeholders: only their size and time are checked, they are never parsed.
     """
     world = world or World()
     path.mkdir()

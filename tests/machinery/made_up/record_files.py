@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Writes the record files of tools/bpf/record.h, one record a call. ``records`` is in units of 16 bytes."""
+"""Writes the record files of tools/bpf/record.h, one record per call. ``records`` is in units of 16 bytes."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _TIME = (1 << 48) - 1
 
 
 def record(type_: int, ts: int, *words: int, lap: int = 1) -> bytes:
-    """A record of this type: its first word and those that follow, padded to units."""
+    """A record of this type: its first word and the following words, padded to units."""
     body = struct.pack(f"<{1 + len(words)}Q", type_ | lap << 8 | (ts & _TIME) << 16, *words)
     return body + bytes(-len(body) % 16)
 
 
 def pad(units: int, lap: int = 1) -> bytes:
-    """What is left of a page."""
+    """Padding for the rest of a page."""
     return record(TYPE["PAD"], 0, units, lap=lap) + bytes(16 * (units - 1))
 
 
@@ -131,7 +131,7 @@ def retransmit(ts: int, lport: int, rport: int, seq: int, sk: int, laddr: int = 
 
 
 def others(ts: int, port: int, proto: int, packets: int) -> bytes:
-    """Packets left out, of the softirq that ends next."""
+    """Packets left out of the recording, in the softirq that ends next."""
     return record(TYPE["OTHERS"], ts, port | proto << 16 | packets << 32)
 
 
@@ -198,7 +198,7 @@ def block(
 def counts(
     time: int, tallies: dict[int, tuple[int, int]], probes: tuple[int, ...] = (0,) * 5, kind: int = END
 ) -> bytes:
-    """A block of counts: of each type the records produced and lost."""
+    """A block of counts: the records produced and lost, for each type."""
     content = b"".join(struct.pack("<QQQ", type_, *of) for type_, of in tallies.items())
     content += struct.pack("<5Q", *probes)
     return block(content + bytes(-len(content) % 16), time, kind=kind)
@@ -217,7 +217,7 @@ def split(content: bytes) -> list[bytes]:
 
 
 def whole(cpu: int, content: bytes, time: int = 1_000_000) -> bytes:
-    """A complete file of one block: what is in it was produced, and nothing was lost."""
+    """A complete file of one block: all records produced are in it, and nothing was lost."""
     tallies: dict[int, tuple[int, int]] = {}
     for one in split(content):
         tallies[one[0]] = (tallies.get(one[0], (0, 0))[0] + 1, 0)

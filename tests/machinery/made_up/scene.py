@@ -12,8 +12,8 @@ class Scene:
     """Messages 10 us apart, 1 us long: NIC at t, hand-off t+500, read at t+1000.
 
     The receive core is in softirq around the hand-off, the application thread sleeps in
-    epoll_wait until t+600 and runs until t+1500. Subclasses of the scene's day: ``slow``
-    messages replace this with whatever a test says.
+    epoll_wait until t+600 and runs until t+1500. For ``slow`` messages a test replaces this
+    with its own values.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Scene:
         self.states += [state(t + a, t + b, name) for a, b, name in rows]
 
     def tables(self) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
-        """messages, calls, contexts, thread_states in the order that ``find`` takes."""
+        """messages, calls, contexts, thread_states in the order of the parameters of ``find``."""
         return (
             table("messages", sorted(self.messages, key=lambda r: r["first_ns"])),
             table("calls", self.calls),

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Synthetic call streams with injected causes: tables as a recording with Intel PT gives them, of any size.
+"""Synthetic call streams with injected causes: tables of any size, like those of a recording with Intel PT.
 
-A track is a receive core, an application core and the thread that reads there. Messages of a track follow each other; each is a
-tree of functions on the receive core, up to the hand-off, and one on the application's, up to the read and beyond. Every
-function has a usual time with jitter. What is injected adds time to one function, calls it more often, or brings in
-something that is usually not there; how much is the truth.
+A track is a receive core, an application core and the thread that reads there. Messages of a track follow each other. Each message
+is one tree of functions on the receive core, up to the hand-off, and one on the application core, up to the read and beyond. Every
+function has a usual time with jitter. An injection adds time to one function, calls it more often, or adds something that
+is usually not there; the added time is the truth.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .tables import table
 
 I64 = npt.NDArray[np.int64]
 
-#: What is injected: name, (anomaly's kind, its subject, side) that a right diagnosis has in mode intel-pt.
+#: The injections: name, and the (anomaly's kind, its subject, side) of a right diagnosis in mode intel-pt.
 CAUSES: dict[str, tuple[str, str, str]] = {
     "nic delay": ("idle", "before arrival", "R"),
     "hog on the receive core": ("thread", "rxhog", "R"),
@@ -36,7 +36,7 @@ CAUSES: dict[str, tuple[str, str, str]] = {
     "lock wait": ("wait", "sleeping in futex", "A"),
     "head-of-line blocking": ("hol", "same connection", "A"),
 }
-#: And in mode tracepoints, which sees no functions.
+#: The same in mode tracepoints, which records no functions.
 AT_TRACE = {
     "slow function (R)": ("softirq", "NET_RX", "R"),
     "slow function (A)": ("own", "read", "A"),
@@ -45,7 +45,7 @@ AT_TRACE = {
     "stall": ("own", "read", "A"),
 }
 
-#: Trees as (depth, kind, symbol, usual ns). Nodes with usual 0 are there when something adds to them.
+#: Trees as (depth, kind, symbol, usual ns). Nodes with usual 0 exist only when an injection adds time to them.
 RECEIVE = (
     (0, "idle", "swapper", 0),
     (0, "idle", "swapper", 1500),
@@ -89,14 +89,14 @@ APPLICATION = (
     (6, "function", "skb_copy_datagram_iter", 0),
     (6, "function", "skb_copy_datagram_iter", 0),
     (6, "function", "tcp_rcv_space_adjust", 0),
-    # Behind the read, until the thread waits again.
+    # After the read, until the thread waits again.
     (0, "thread", "server", 200),
     (1, "function", "process_command", 900),
     (1, "syscall", "sendmsg", 700),
     (1, "syscall", "epoll_wait", 150),
 )
 HOL = list(CAUSES).index("head-of-line blocking")
-#: What there is of a message whose thread was busy when it came.
+#: The part of the tree that a message has if its thread was busy when it arrived.
 BESIDE_HOL = [
     i
     for i, (name, (_, _, side)) in enumerate(CAUSES.items())
@@ -107,7 +107,7 @@ TID, PERIOD_NS, START_NS = 1000, 60_000, 10**12
 
 
 class Tree:
-    """Nodes in the order in which they begin.
+    """Nodes in order of their begin.
 
     ``last``: the last node below each; ``context``: the one it is in; ``is_cut``: a system call that the thread waits in.
     """
@@ -131,13 +131,13 @@ class Tree:
             stack.append(i)
             self.last[stack] = i
             self.context[i] = next(j for j in reversed(stack) if self.kind[j] in CONTEXTS)
-        # A system call that the thread's switch cuts: idle time follows, or nothing.
+        # A system call that is cut by the thread's context switch: idle time follows, or nothing.
         after = [next((j for j in range(i + 1, n) if self.depth[j] <= self.depth[i]), n) for i in range(n)]
         kinds = np.append(self.kind, "idle")
         self.is_cut = (self.kind == "syscall") & (kinds[after] == "idle")
 
     def place(self, symbol: str, nth: int = 0) -> int:
-        """Number of the nth node with this symbol."""
+        """Index of the nth node with this symbol."""
         return int(np.flatnonzero(self.symbol == symbol)[nth])
 
 
@@ -151,12 +151,12 @@ class World:
 
     @property
     def cause(self) -> I64:
-        """Number in CAUSES of each message's largest one; -1 for none."""
+        """Index in CAUSES of each message's largest cause; -1 for none."""
         return np.where(self.added.any(axis=1), self.added.argmax(axis=1), -1)
 
     @property
     def ns(self) -> I64:
-        """What that one took."""
+        """The time that this cause took."""
         return self.added.max(axis=1)
 
     @property
@@ -171,7 +171,7 @@ class World:
         return found if mode == "intel-pt" else found | AT_TRACE
 
     def at_trace(self) -> World:
-        """The same without functions, as tracepoints see it."""
+        """The same without functions, as tracepoints record it."""
         calls = self.tables["calls"]
         kept = pc.invert(pc.is_in(calls["kind"].cast(pa.string()), pa.array(["function", "stall"])))
         return replace(self, tables=self.tables | {"calls": calls.filter(kept)})
@@ -186,9 +186,9 @@ def world(
     most: int = 1,
     between: tuple[int, int] = (10_000, 300_000),
 ) -> World:
-    """``n_messages`` in all; ``share`` of them with a cause each, evenly among the causes, or with up to ``most``.
+    """``n_messages`` in all; ``share`` of them have one cause each, evenly among the causes, or up to ``most`` causes.
 
-    Each takes some time ``between`` these, in ns, by default of 10 to 300 us: as many of each order of magnitude.
+    Each cause takes a time ``between`` these limits, in ns, by default 10 to 300 us, with equally many of each order of magnitude.
     """
     random = np.random.default_rng(seed)
     parts = [
@@ -216,14 +216,14 @@ def world(
 
 
 class Core:
-    """What one core did for the messages of a track: ns of each node (messages x nodes), back to back."""
+    """The work of one core for the messages of a track: ns of each node (messages x nodes), back to back."""
 
     def __init__(self, tree: Tree, cpu: int, tid: int, since: int) -> None:
         self.tree, self.cpu, self.tid, self.since = tree, cpu, tid, since
         self.ns: I64 = np.zeros((0, len(tree.usual)), np.int64)
 
     def draw(self, n: int, random: np.random.Generator) -> None:
-        """Usual times with jitter of a tenth, now and then of half."""
+        """Usual times with a jitter of a tenth, sometimes of half."""
         usual = self.tree.usual
         wide = np.where(random.random((n, len(usual))) < 0.02, 0.5, 0.1)
         self.ns = np.rint(usual * np.exp(random.standard_normal((n, len(usual))) * wide)).astype(np.int64)
@@ -346,12 +346,12 @@ class Track:
                 a.ns[rows, a.tree.place("futex")] += 80
 
     def _arrange(self, random: np.random.Generator) -> None:
-        """Place messages in time: idle time between them, or none where the thread was still busy."""
+        """Place messages in time: idle time between them, or none if the thread was still busy."""
         r, a = self.receive, self.application
         n = len(self.added)
         behind = self.added[:, HOL] > 0
         tree = a.tree
-        self._read = tree.place("server", 2)  # what comes from here on is behind the read
+        self._read = tree.place("server", 2)  # everything from here on is after the read
         # The thread does not wait in between.
         for place in (
             tree.place("swapper", 1),
@@ -388,7 +388,7 @@ class Track:
         self._starts = ends - a.ns
         self.app = ends[:, self._read - 1]
         self.call = self._starts[:, tree.place("read")]
-        #: Up to when the two cores are known: another track of the same cores can go on there.
+        #: Until when the two cores are known: another track of the same cores can continue there.
         self.until = int(self.handoff[-1]), int(ends[-1, -1])
 
     def _below(self, node: int) -> list[int]:
@@ -412,7 +412,7 @@ class Track:
         return pd.DataFrame({**stamps, **fixed, "byte_start": np.arange(n), "byte_end": np.arange(n) + 1})
 
     def states(self) -> pd.DataFrame:
-        """Rows of ``thread_states`` of the reading thread: as switch records tell them."""
+        """Rows of ``thread_states`` of the reading thread, as switch records show them."""
         tree = self.application.tree
         ends = self._starts + self.application.ns
         waits, runs = [], []

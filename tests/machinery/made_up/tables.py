@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Tables of the schema from a few rows, or from columns; what is not given is null, or 0, "" and False where null is not allowed."""
+"""Tables of the schema from a few rows, or from columns. Missing values are null, or 0, "" and False where null is not allowed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PID = TID = 100
 
 
 def table(name: str, rows: Sequence[Row] | Mapping[str, Any] | pd.DataFrame) -> pa.Table:
-    """Rows, or columns of equal length, as table ``name``. ValueError: a column that the table has not."""
+    """Rows, or columns of equal length, as table ``name``. ValueError: a column that the table does not have."""
     spec = schema.TABLES[name].arrow()
     keys = {key for row in rows for key in row} if isinstance(rows, Sequence) else set(rows)
     if unknown := keys - set(spec.names):

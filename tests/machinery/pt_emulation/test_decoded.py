@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Shared tables count as fresh in every copy, and only for the code that made them."""
+"""Shared tables are fresh in every copy, but only for the code that made them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def decoder() -> None:
 
 
 def runs(capture: Path) -> dict[str, str]:
-    """By stage: which run of it the tables are from."""
+    """By stage: the run that its tables are from."""
     stages = json.loads((capture / "tables/stages.json").read_text())
     return {name: stage["run"] for name, stage in stages.items()}
 

@@ -28,7 +28,7 @@ PROGRAMS = TOP / "build" / "pt_emulation"
 
 
 def built() -> None:
-    """Skip unless the workspace and the guest's programs are there."""
+    """Skip unless the workspace and the guest's programs are built."""
     if not shutil.which("perf"):
         skip_or_fail("perf", "perf is not installed")
     for path in (BIN / "pt-gate", BIN / "libpt_observer.so", PROGRAMS / "pt-libipt"):
@@ -186,7 +186,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def least_edges(options: list[str]) -> int:
-    """So many edges at least must be compared. Most of the load is the kernel's: of 160,000 edges 7,000 are in user mode."""
+    """The least number of edges that must be compared. Most of the load is in the kernel: 7,000 of 160,000 edges are in user mode."""
     return 1_000 if "--user-only" in options else 50_000
 
 
@@ -209,18 +209,18 @@ class TestFromNothing:
         assert sum(c["compared"] for c in verdict["perf"]["branches"]) > 100_000
         known = json.loads((made / "capture.nsight" / "truth.json").read_text())
         (cause,) = known["causes"]
-        # Every tenth request is slow, and so is what waits behind it on the other connection: one, or
-        # two where it ends between them.
+        # Every tenth request is slow, and so are the requests that wait behind it on the other connection:
+        # one, or two if it ends between them.
         tenth = len(known["requests"]) // 10
         assert tenth <= cause["n_messages"] <= 3 * tenth
-        # the marked time is most of what the delayed messages took longer
+        # the marked time is most of the extra time of the delayed messages
         assert 0.5 < cause["share_of_excess"] < 1.3
 
     def test_a_damaged_packet_fails_the_gate(self, made: Path, tmp_path: Path) -> None:
         aux = tmp_path / "aux"
         shutil.copytree(made / "aux", aux)
         packets = bytearray((aux / "cpu0.aux").read_bytes())
-        # a TNT packet in the middle: one branch goes the other way
+        # a TNT packet in the middle: invert one branch
         at = next(
             i
             for i in range(len(packets) // 2, len(packets))
@@ -296,7 +296,7 @@ class TestFromNothing:
     ) -> None:
         data = tmp_path / "perf.data"
         tids = per_thread.make(made, data, [], options)
-        # The server and its client. What else ran while the trace was on is the guest's affair: two or one more.
+        # The server and its client. Other threads that ran while the trace was on depend on the guest: one or two more.
         assert 2 <= len(tids) <= 4
         native = parity.by_native(data, made / "symfs", tmp_path)
         assert set(native.edges["tid"].tolist()) == set(tids)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Committed captures are unpacked once for all tests, and each test writes to a copy of its own."""
+"""Committed captures are unpacked once for all tests, and each test writes to a separate copy."""
 
 from __future__ import annotations
 

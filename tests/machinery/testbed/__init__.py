@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The bed of the demo (tools/nsight-demo) as tests and evaluation need it.
+"""The demo's testbed (tools/nsight-demo), adapted for tests and evaluation.
 
-``Testbed`` has ports of its own and the machine's turn. ``injections`` disturb the server and log when they did: the truth that
-a diagnosis is compared with.
+``Testbed`` reserves ports and the machine's turn. ``injections`` disturb the server and log when they did so: a diagnosis is
+compared with this truth.
 """
 
 import sys

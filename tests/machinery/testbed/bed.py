@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The demo's bed, for runs that share a machine: ports that nobody else has, and one measurement at a time."""
+"""The demo's testbed for runs that share a machine: unique ports, and one measurement at a time."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .turn import turn
 
 LOAD_DIR = Path(__file__).resolve().parents[1] / "load"
 FLOOD = LOAD_DIR / "build" / "flood"
-# Below the disturbances' own (hog --fifo 10), above everything normal.
+# Below the priority of the disturbances (hog --fifo 10), above all normal priorities.
 FIFO = 1
 
 
 class Testbed(bed.Bed):
     """``realtime``: servers, client and NAPI thread run at real-time priority FIFO, so that
-    programs from outside the testbed do not mix their delays into what is measured. Such a
-    testbed measures, and has the machine's turn: it waits until no other run measures.
+    programs outside the testbed add no delays to the measurement. Such a testbed measures,
+    so it takes the machine's turn: it waits until no other run measures.
     """
 
     __test__ = False  # not a test, whatever pytest thinks of the name
@@ -60,13 +60,13 @@ class Testbed(bed.Bed):
     def start_server(
         self, kind_name: str, port: int | None = None, cpu: int | None = None, options: tuple[str, ...] = ()
     ) -> Server:
-        """As the demo's; ``port``: one that the caller has reserved, or that need not be the machine's only one; by default
-        the testbed reserves one."""
+        """Like the demo's method; ``port``: one that the caller reserved, or that need not be unique on the machine; by
+        default the testbed reserves one."""
         return super().start_server(kind_name, port or self.reserve_port(), cpu, options)
 
     def ask_memcached(self, server: Server, command: str) -> str:
-        """Answer of memcached's text protocol to ``command``, from within its namespace."""
-        # -t: how long to wait for the end of the answer, which comes with that of the connection.
+        """The answer to ``command`` of memcached's text protocol, sent from within the server's namespace."""
+        # -t: how long to wait for the end of the answer, which is the end of the connection.
         out = run(
             ["nsenter", f"--net=/run/netns/{self.link.server}", "--", "socat", "-t60", "-",
              f"TCP:{SERVER4}:{server.port}"],

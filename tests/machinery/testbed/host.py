@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How long the host of a virtual machine leaves its cores out: nothing runs then, and everything is late."""
+"""Steal time: how long the host of a virtual machine takes its cores away. Nothing runs then, and everything is late."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from pathlib import Path
 
 
 def stolen_ms() -> int:
-    """How long the cores were left out since the machine began, all cores together."""
+    """Steal time since boot, all cores together."""
     ticks = int(Path("/proc/stat").read_text().split(maxsplit=9)[8])
     return ticks * 1000 // os.sysconf("SC_CLK_TCK")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Known disturbances. Each logs by itself when it acted: the truth for the diagnosis.
+"""Known disturbances. Each logs when it acted: the truth for the diagnosis.
 
-An injection is a context manager; while it is entered it disturbs. After its exit
-``intervals`` says when (CLOCK_MONOTONIC ns, start and end, int64), and ``lports`` which
-client ports it concerns if not all.
+An injection is a context manager that disturbs while it is entered. After its exit
+``intervals`` says when it acted (CLOCK_MONOTONIC ns, start and end, int64), and ``lports``
+says which client ports it affects, if not all.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Injection:
 
 
 class Hog(Injection):
-    """A program called hog, or ``program``, burns ``cpu`` in turns."""
+    """A program called hog, or ``program``, keeps ``cpu`` busy at intervals."""
 
     name = "hog"
 
@@ -85,7 +85,7 @@ class Stop(Injection):
         leave = threading.Event()
         rows: list[tuple[int, int]] = []
         rng = random.Random(1)
-        # A pidfd: should the server die, its pid may be someone else's by then.
+        # A pidfd: if the server dies, another process may get its pid.
         pidfd = os.pidfd_open(server.serving_pid)
 
         def turns() -> None:
@@ -111,9 +111,9 @@ class Stop(Injection):
 class Flood(Injection):
     """Bursts of datagrams from ``cpu`` that the server's firewall drops after ``n_rules`` rules.
 
-    Their softirq runs where the link says. The rules make a datagram cost its receiver more
-    than its sender, so that the receive core falls behind. The sender has the lowest
-    priority: it shall not keep the client from sending messages meanwhile.
+    Their softirq runs on the core that the link's options select. The rules make a datagram more
+    expensive for its receiver than for its sender, so that the receive core falls behind. The
+    sender has the lowest priority: it must not keep the client from sending messages.
     """
 
     name = "flood"
@@ -153,10 +153,10 @@ class Flood(Injection):
 
 
 def firewall_rules(n_rules: int, match: str) -> str:
-    """What ``nft -f`` is given: packets that ``match`` pass n_rules rules, one after the other.
+    """Input of ``nft -f``: packets that ``match`` pass n_rules rules, one after the other.
 
-    The rules compare with single addresses and match nothing; nft makes no set of them. UDP
-    is dropped behind them, everything else accepted.
+    The rules compare with single addresses and match nothing; nft does not combine them into a
+    set. After the rules UDP is dropped, and everything else is accepted.
     """
     rules = "\n".join(f"ip saddr 203.0.113.{i % 256} th dport {1024 + i // 256} drop" for i in range(n_rules))
     return (
@@ -181,8 +181,8 @@ class Firewall(Injection):
     """A chain of ``n_rules`` nftables rules that match nothing, in the server's namespace.
 
     With ``lports`` only packets from those client ports pass it, so that other messages
-    serve as reference; without, every TCP packet does, and the slower distribution has to be
-    compared with another capture.
+    serve as a reference. Without, every TCP packet passes it, and the slower distribution has
+    to be compared with another capture.
     """
 
     name = "firewall"
@@ -202,7 +202,7 @@ class Firewall(Injection):
 
 
 class Quota(Injection):
-    """The server shares a CPU quota of half a core with a program of lowest priority on its core, which uses it up in turns."""
+    """The server shares a CPU quota of half a core with a lowest-priority program on its core, which uses it up periodically."""
 
     name = "quota"
     PERIOD_US = 20_000

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Control groups with few writes to a disk a second, or little memory, of either version, that are gone afterwards."""
+"""Temporary control groups (version 1 or 2) that limit disk writes per second or memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .quota import hierarchy
 
 @contextlib.contextmanager
 def _limited(root: Path, name: str, limits: dict[str, str]) -> Iterator[Path]:
-    """The ``cgroup.procs`` of a new group with ``limits`` (by file); at the end what is in it is in the root."""
+    """The ``cgroup.procs`` of a new group with ``limits`` (by file); at the end its processes are moved to the root."""
     group = root / f"nsight-test-{os.getpid()}-{name}"
     group.mkdir()
     try:
@@ -29,9 +29,9 @@ def _limited(root: Path, name: str, limits: dict[str, str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def slow_disk(pid: int, path: Path, writes_per_s: int) -> Iterator[None]:
-    """``pid`` is limited on the disk that ``path`` is on."""
+    """Limit the writes of ``pid`` on the disk that contains ``path``."""
     root, is_v2 = hierarchy("io", "blkio")
-    # Of a partition the disk has the limit.
+    # For a partition, the limit is set on its disk.
     number = os.stat(path).st_dev
     place = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve()
     disk = ((place.parent if (place / "partition").exists() else place) / "dev").read_text().strip()
@@ -43,7 +43,7 @@ def slow_disk(pid: int, path: Path, writes_per_s: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def memory_group(nbytes: int) -> Iterator[Path]:
-    """A file: processes whose number is written there have so much memory, cached pages of files with it, for what they touch then."""
+    """A file: a process whose number is written there has this much memory, page cache included, for what it touches from then on."""
     root, is_v2 = hierarchy("memory")
     with _limited(
         root, "memory", {"memory.max" if is_v2 else "memory.limit_in_bytes": str(nbytes)}
@@ -53,7 +53,7 @@ def memory_group(nbytes: int) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def little_memory(pid: int, nbytes: int) -> Iterator[None]:
-    """``pid`` is in such a group."""
+    """Put ``pid`` into such a group."""
     with memory_group(nbytes) as members:
         members.write_text(f"{pid}\n")
         yield

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Numbers that one process at a time holds on this machine, whatever namespace it is in.
+"""Numbers that only one process on this machine can hold at a time, in any namespace.
 
-Each is a byte of a file, locked by an open file description (fcntl(2), F_OFD_SETLK). The kernel gives it back when
-the process ends, however it ends. Children do not keep it, since the descriptor closes when they exec.
+Each is a byte of a file, locked by an open file description (fcntl(2), F_OFD_SETLK). The kernel releases it when
+the process ends, however it ends. Children do not keep it, since the file descriptor closes when they exec.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _FLOCK = struct.Struct("hhqqi4x")
 
 
 class LockFile:
-    """An open file of locks. Two of the same path exclude each other, also within one process."""
+    """An open lock file. Two objects for the same path exclude each other, also within one process."""
 
     def __init__(self, path: Path) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self.fd = os.open(path, flags, 0o600)
 
     def take(self, number: int) -> bool:
-        """Hold ``number`` from now on, unless somebody else does."""
+        """Hold ``number`` from now on, unless another holder has it."""
         try:
             self._set(fcntl.F_WRLCK, number)
         except (BlockingIOError, PermissionError):
@@ -32,17 +32,17 @@ class LockFile:
         return True
 
     def give(self, number: int) -> None:
-        """Hold ``number`` no longer."""
+        """Release ``number``."""
         self._set(fcntl.F_UNLCK, number)
 
     def is_held(self, number: int) -> bool:
-        """Whether somebody else holds ``number``."""
+        """Whether another holder has ``number``."""
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
         answer = fcntl.fcntl(self.fd, fcntl.F_OFD_GETLK, asked)
         return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         os.close(self.fd)
 
     def _set(self, kind: int, number: int) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Ports that no other test run on this machine uses.
 
-Probes see every network namespace of the machine. A recording of ``--port 11211`` would hold the messages of
-another run's memcached too, although that listens in a namespace of its own.
+Probes see every network namespace of the machine. A recording of ``--port 11211`` would also contain the messages of
+another run's memcached, although that one listens in its own namespace.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from nsight_demo.processes import BedError
 
 from .locks import LockFile
 
-# Below the ports that the kernel gives to clients (32768 and up): a client's port is filtered as a server's is. Ports
-# from 20000 on are those that scenarios bind their own clients to.
+# Below the ports that the kernel gives to clients (32768 and up): client ports are filtered like server ports. Scenarios
+# bind their own clients to ports from 20000 on.
 LOW, HIGH = 10_000, 20_000
 _FAMILIES = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
@@ -40,13 +40,13 @@ class Port:
         raise BedError(f"no port from {LOW} to {HIGH - 1} is free")
 
     def release(self) -> None:
-        """Somebody else may have it from now on."""
+        """Release the port: others may reserve it from now on."""
         self._locks.close()
 
 
 @contextlib.contextmanager
 def reserved(n: int = 1) -> Iterator[list[int]]:
-    """``n`` ports of one's own while inside.
+    """``n`` ports reserved for the caller while inside.
 
     >>> with reserved(2) as (port, other):                     # doctest: +SKIP
     ...     assert port != other
@@ -59,7 +59,7 @@ def reserved(n: int = 1) -> Iterator[list[int]]:
 
 
 def _is_free_here(number: int) -> bool:
-    """Whether a server could listen on it in this namespace, which programs that know no locks share."""
+    """Whether a server could listen on it in this namespace, which is shared with programs that do not use the locks."""
     for family, address in _FAMILIES:
         for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
             try:

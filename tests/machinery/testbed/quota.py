@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A control group with a CPU quota, of either version, that is gone afterwards."""
+"""A temporary control group (version 1 or 2) with a CPU quota."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nsight_demo.processes import BedError
 
 
 def hierarchy(controller: str, of_v1: str = "") -> tuple[Path, bool]:
-    """Where groups with ``controller`` (as version 1 calls it, if otherwise) can be made, and whether it is version 2."""
+    """Where groups with ``controller`` (or its name in version 1, if different) can be made, and whether it is version 2."""
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _, place, kind, options, *_ = line.split()
         if kind == "cgroup" and (of_v1 or controller) in options.split(","):
@@ -24,7 +24,7 @@ def hierarchy(controller: str, of_v1: str = "") -> tuple[Path, bool]:
 
 
 class Group:
-    """A control group in which processes have so much of a core in each period."""
+    """A control group whose processes have a limited share of a core in each period."""
 
     def __init__(self, directory: Path, root: Path) -> None:
         self._directory = directory
@@ -37,26 +37,26 @@ class Group:
 
     @property
     def own_statistics(self) -> Path:
-        """Its cpu.stat.local: without times in which it was throttled and none of its threads was ready; of Linux 6.6 or later."""
+        """Its cpu.stat.local, from Linux 6.6 on: it excludes times in which the group was throttled but none of its threads was ready."""
         return self._directory / "cpu.stat.local"
 
     def add(self, pid: int) -> None:
-        """Every thread of a process, of normal priority from now on: a quota does not count others."""
+        """Add every thread of a process, with normal priority from now on: a quota does not count other priorities."""
         for task in os.listdir(f"/proc/{pid}/task"):
             if os.sched_getscheduler(int(task)) in (os.SCHED_FIFO, os.SCHED_RR):
                 os.sched_setscheduler(int(task), os.SCHED_OTHER, os.sched_param(0))
         (self._directory / "cgroup.procs").write_text(f"{pid}\n")
 
     def throttled_ns(self) -> int:
-        """How long its threads were kept from running; it grows when such a time ends."""
+        """How long its threads were throttled; the value grows when a throttled time ends."""
         return _throttled_ns(self.statistics)
 
     def kept_ns(self) -> int:
-        """How long a quota kept its own ready threads from running (`own_statistics`)."""
+        """How long the quota throttled its own runnable threads (`own_statistics`)."""
         return _throttled_ns(self.own_statistics)
 
     def empty(self) -> None:
-        """Its processes run without a quota again."""
+        """Remove the quota from its processes."""
         for pid in (self._directory / "cgroup.procs").read_text().split():
             with contextlib.suppress(ProcessLookupError):
                 (self._root / "cgroup.procs").write_text(pid)
@@ -69,7 +69,7 @@ def _throttled_ns(statistics: Path) -> int:
 
 @contextlib.contextmanager
 def quota(quota_us: int, period_us: int) -> Iterator[Group]:
-    """A new group; at the end its processes are put into the root."""
+    """A new group; at the end its processes are moved to the root."""
     root, is_v2 = hierarchy("cpu")
     directory = root / f"nsight-test-{os.getpid()}"
     directory.mkdir()

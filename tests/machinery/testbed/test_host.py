@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A host's absence is what the kernel counted as stolen."""
+"""Steal time is read from the kernel's own count."""
 
 from __future__ import annotations
 

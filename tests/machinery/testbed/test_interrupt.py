@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Ctrl-C is sent again to whoever forgets the first one."""
+"""Ctrl-C is sent again to a program that ignored the first one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from machinery.testbed import interrupt
 
-#: Ends at the N-th SIGINT, and says how often it came.
+#: Ends at the N-th SIGINT, and prints how often it came.
 FORGETS = """
 import signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])

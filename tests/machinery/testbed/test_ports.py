@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Ports are one's own over all runs of a machine, and come back however their holder ends."""
+"""Ports are unique among all runs on a machine, and are released however their holder ends."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ time.sleep(600)
 
 @pytest.fixture(autouse=True)
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Locks of this test's own: other runs on the machine hold some, too."""
+    """Private locks for this test: other runs on the machine hold some, too."""
     monkeypatch.setattr(ports, "run_dir", lambda: tmp_path)
     return tmp_path
 
 
 @pytest.fixture
 def three(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Only three ports there are, and nothing listens on them."""
+    """There are only three ports, and nothing listens on them."""
     monkeypatch.setattr(ports, "LOW", 10_000)
     monkeypatch.setattr(ports, "HIGH", 10_003)
     monkeypatch.setattr(ports, "_is_free_here", lambda number: True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Namespaces, servers and disturbances: right while they run, gone afterwards."""
+"""Namespaces, servers and disturbances: correct while they run, removed afterwards."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_nothing_is_left_after_a_normal_end(needs: Callable[..., None], tmp_path
         assert len(lived) >= 4  # three servers and a worker
         assert leftovers(marker)
     assert leftovers(marker) == []
-    # Each by its start time too: another program may have its pid by now.
+    # Compare the start time too: another program may have the pid by now.
     assert not [pid for pid, ticks in lived.items() if start_ticks(pid) == ticks]
 
 
@@ -108,7 +108,7 @@ def test_servers_of_a_testbed_have_ports_that_no_other_run_gets(needs: Callable[
         assert len(taken) == 2
         locks = LockFile(run_dir() / "ports")
         assert all(locks.is_held(port) for port in taken)
-        assert bed.start_server("memcached", 11211).port == 11211  # the caller knows
+        assert bed.start_server("memcached", 11211).port == 11211  # the caller's choice
     locks.close()
 
 
@@ -142,7 +142,7 @@ def test_another_user_reads_what_a_server_serves_whatever_the_umask(
 
 
 def test_only_a_testbed_that_measures_has_the_turn_of_the_machine(needs: Callable[..., None]) -> None:
-    """Within a turn of this test's own there is nobody else's to be seen."""
+    """Within this test's own turn, the turn of another run is never seen."""
     needs()
 
     def mine() -> bool:
@@ -208,12 +208,12 @@ def test_a_killed_run_is_cleaned_by_the_next(needs: Callable[..., None]) -> None
     assert child.stdout
     name = child.stdout.readline().strip()
     assert child.stdout.readline() == "running\n"
-    # Before its death: after it another run on this machine may be the next.
+    # Check before the kill: afterwards another run on this machine may be the next one.
     assert len([path for path in leftovers(name) if path.startswith("/run/")]) == 3
     child.kill()
     child.wait()
     with Testbed():
-        # nginx takes its leave by itself
+        # nginx ends by itself
         wait_until(lambda: not leftovers(name), f"end of {leftovers(name)}")
 
 
@@ -258,7 +258,7 @@ except BaseException:
 
 @pytest.mark.parametrize("place", IGNORED)
 def test_interrupt_that_python_ignores_is_repeated(place: str) -> None:
-    """In a process of its own: pytest has a hook for ignored exceptions."""
+    """In a separate process, since pytest has a hook for ignored exceptions."""
     script = f"""
 import os, signal, sys, time
 sys.path.insert(0, {str(TESTS.parent / "tools/nsight-demo")!r})
@@ -303,7 +303,7 @@ def cpu_s(pid: int) -> float:
 
 
 def check_intervals(intervals: np.ndarray) -> None:
-    """There are some; each ends after it began, and before the next one begins."""
+    """There are intervals; each ends after its begin, and before the next one begins."""
     assert len(intervals)
     assert (intervals[:, 1] > intervals[:, 0]).all()
     assert (intervals[1:, 0] >= intervals[:-1, 1]).all()
@@ -345,11 +345,11 @@ DISTURBANCES: dict[str, tuple[LinkOptions, Injection, list[str], int]] = {
 
 
 def same_story(log: pd.DataFrame, intervals: np.ndarray) -> tuple[bool, str]:
-    """Whether the slowest requests are those that met the disturbance; the figures.
+    """Whether the slowest requests are those that met the disturbance; and the figures.
 
-    Of the slowest requests (half as many as met a disturbance for more than 300 us) many more met one than of all: with a
-    wrong clock, core or unit in the log as many would. A busy host makes slow requests too, so not all need have, and
-    of the others only the usual one must be fast.
+    Among the slowest requests (half as many as met a disturbance for more than 300 us) the share that met one must be much
+    larger than among all requests; with a wrong clock, core or unit in the log the shares would be equal. A busy host makes
+    slow requests too. So not all of the slowest need to have met one, and only the median of the others must be fast.
     """
     latency = (log.recv_ns - log.send_ns).to_numpy()
     met = overlap_ns(log.send_ns.to_numpy(), log.recv_ns.to_numpy(), intervals)
@@ -369,7 +369,7 @@ def same_story(log: pd.DataFrame, intervals: np.ndarray) -> tuple[bool, str]:
 def test_slow_requests_are_those_that_met_the_disturbance(
     needs: Callable[..., None], tmp_path: Path, name: str
 ) -> None:
-    """The log of the disturbance and the client's latencies must tell the same story."""
+    """The log of the disturbance and the client's latencies must agree."""
     needs("memcached", "nft", "ethtool")
     link, injection, options, load_cpu = DISTURBANCES[name]
     with Testbed(link, realtime=True) as bed:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The machine's turn: one run measures at a time, in the order in which they came, and nobody waits for himself."""
+"""The machine's turn: one run measures at a time, in order of arrival, and no run waits for itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ with module.turn():
 
 @pytest.fixture(autouse=True)
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Turns of this test's own, and a process that nobody who has one has started."""
+    """Private turns for this test, in a process that was not started by a holder of the turn."""
     monkeypatch.setattr(module, "run_dir", lambda: tmp_path)
     monkeypatch.setattr(module, "_depth", 0)
     monkeypatch.delenv(module.HOLDER, raising=False)
@@ -56,7 +56,7 @@ def taker(
 
 
 def is_taken(directory: Path) -> bool:
-    """Whether anybody has the turn."""
+    """Whether any process has the turn."""
     locks = LockFile(directory / "turn")
     try:
         return module.holder(locks) != ""

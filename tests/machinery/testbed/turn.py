@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One measurement at a time on this machine: what another test run measures would be in this one's figures.
+"""One measurement at a time on this machine: another run's measurement would distort the figures of this one.
 
-Each run has namespaces, ports and files of its own, but all share the cores. A measured test takes the machine's turn
-for as long as it measures. The turn ends with the process, however that ends.
+Each run has its own namespaces, ports and files, but all runs share the cores. A measured test holds the machine's turn
+while it measures. The turn ends with the process, however that ends.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from nsight_demo.processes import BedError
 
 from .locks import LockFile
 
-#: Names the holder of the turn to the programs that it starts: what they measure is its measurement.
+#: Tells the programs that a holder starts who holds the turn: their measurements belong to the holder's.
 HOLDER = "NSIGHT_TURN"
 LIMIT_S = 1800
 POLL_S = 0.05
-# Who waits holds the place of the next one, so that a run with many measured tests lets another in between them.
+# A waiting process reserves the next turn, so that a run with many measured tests lets another one in between.
 _TURN, _NEXT = 0, 1
 _WIDTH = 64  # of the holder's name in the file: always as long, so that it replaces the one before
 _depth = 0
@@ -30,7 +30,7 @@ _depth = 0
 
 @contextlib.contextmanager
 def turn() -> Iterator[None]:
-    """The machine's turn while inside; within it, and in programs started within it, nothing is waited for.
+    """The machine's turn while inside; nested uses, also in programs started inside, do not wait.
 
     Raises BedError if it does not come within ``LIMIT_S``.
     """
@@ -53,7 +53,7 @@ def turn() -> Iterator[None]:
 
 
 def holder(locks: LockFile) -> str:
-    """Name of the process that holds the turn; "" if nobody does."""
+    """Name of the process that holds the turn; "" if none does."""
     return os.pread(locks.fd, _WIDTH, 0).decode().strip() if locks.is_held(_TURN) else ""
 
 

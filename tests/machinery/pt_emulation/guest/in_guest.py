@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""In the guest: record scenarios one after the other with the product's own recorder.
+"""Runs in the guest: record scenarios one after the other with the product's own recorder.
 
     in_guest.py [--without-probes] DIRECTORY SCENARIO...
 
@@ -34,11 +34,11 @@ from nsight_demo.servers import KINDS, USER, ServerKind
 TOP = Path(__file__).resolve().parents[4]
 PROGRAMS = TOP / "build" / "pt_emulation"
 SHIM = Path(__file__).resolve().parent / "shim"
-#: The product's own, which takes perf from the shim.
+#: The product's own recorder, which takes perf from the shim.
 RECORDER = SHIM / "nsight-record"
 APP_PORT = 7000
 
-#: What Linux shows of a processor with Intel PT, as far as the recorder and perf look.
+#: The files by which Linux shows Intel PT, as far as the recorder and perf read them.
 INTEL_PT = {
     "type": "10",
     "caps/psb_cyc": "1",
@@ -57,7 +57,7 @@ INTEL_PT = {
 
 
 def show_intel_pt() -> None:
-    """Put an intel_pt beside the machine's own event sources, by a mount over their directory."""
+    """Add an intel_pt to the machine's own event sources, by a mount over their directory."""
     devices = Path("/sys/bus/event_source/devices")
     if (devices / "intel_pt").exists():
         return
@@ -112,12 +112,12 @@ def start_server(bed: Testbed, scenario: Scenario) -> Server:
         return start_app(bed, scenario)
     if scenario.server == "user-stack":
         return start_user_stack(bed)
-    # The guest is nobody else's: the usual port, so that a capture made again has the same.
+    # Nothing else uses the guest: take the usual port, so that repeated captures have the same one.
     return bed.start_server(scenario.server, KINDS[scenario.server].port)
 
 
 def recorder(capture: Path, port: int, probes: bool) -> list[str]:
-    """Command that records while the command behind it runs."""
+    """Command that records while the command appended to it runs."""
     if probes:
         return [str(RECORDER), "--mode", "intel-pt", "-o", str(capture), "--port", str(port), "--"]
     capture.mkdir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""When a cause acted, from the observer's log alone."""
+"""When a cause acted, only from the observer's log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .base import Cause
 
 Intervals = list[tuple[int, int]]
 
-#: Causes that act while others have the core: there it does not count whether the task that marks has it.
+#: Causes that act while other tasks have the core: for them it does not matter whether the marking task has it.
 BY_OTHERS = ("lock", "neighbour")
 
 
@@ -31,7 +31,7 @@ def intervals(walk: Path, log: Path, kallsyms: Path, cause: Cause) -> Intervals 
 
 
 def on_core(text: str, mark: int) -> Intervals:
-    """From a mark's begin to its end, what of it the task that made it had the core; ``text``: of ``pt-walk marks``.
+    """The parts of each marked interval in which the marking task had the core; ``text``: output of ``pt-walk marks``.
 
     Here task 0x1 marks, is switched out at 20 for 0x2, and comes back at 50:
 
@@ -40,7 +40,7 @@ def on_core(text: str, mark: int) -> Intervals:
     [(10, 20), (50, 70)]
     """
     rows = [line.split("\t") for line in text.splitlines()]
-    # Whoever is switched out first had the core until then.
+    # The first task that is switched out had the core until then.
     running: dict[str, str] = {}
     for row in reversed(rows):
         if row[2] == "watch":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a scenario is. Its hooks run in the guest, its truth is computed on the host."""
+"""Definition of a scenario. Its hooks run in the guest; its truth is computed on the host."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def nothing(bed: Testbed, server: Server) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Cause:
-    """What delays some messages, and how the log of the observer tells when.
+    """What delays some messages, and how the observer's log shows when.
 
     ``evidence``: ``marks`` (a program marks its beginning and end, number ``mark``),
     ``functions`` (the time inside ``symbols`` of the kernel, without that of other tasks),
@@ -30,7 +30,7 @@ class Cause:
     where that took ``above`` ns) or ``excess`` (what a request took above the median of the others,
     for requests of a burst and those that took at least ``above`` ns; of functions, a request's share
     below ``above`` is what every request has). ``core``: A, R, or other. ``names``: symbols or threads
-    that a right diagnosis names.
+    that a correct diagnosis names.
     """
 
     id: str
@@ -51,9 +51,9 @@ class Scenario:
     (``pt-user-stack``). ``load``: options of the load client. ``encode``: options of pt-encode; ``{from}``
     and ``{to}`` stand for TSC values a third and a bit more into the capture. ``gro``: the server's
     interface has GRO, and with it NAPI. ``modules``: kernel modules that the disturbance needs, loaded
-    before any BPF program: code of a module that lies behind one in memory is none to stock perf.
+    before any BPF program: stock perf does not find the code of a module that lies after one in memory.
     ``recording``: the scenario whose recording this one encodes in another way. ``expect``: what a
-    diagnosis can and cannot tell.
+    diagnosis can and cannot show.
     """
 
     name: str

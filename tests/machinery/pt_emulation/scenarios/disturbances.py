@@ -27,7 +27,7 @@ def _nft(bed: Testbed, rules: str) -> None:
 
 
 def hog(burn_us: int, idle_us: int) -> Hook:
-    """A real-time program takes the core in turns."""
+    """A real-time program takes the core periodically."""
 
     @contextlib.contextmanager
     def hook(bed: Testbed, server: Server) -> Iterator[None]:
@@ -40,7 +40,7 @@ def hog(burn_us: int, idle_us: int) -> Hook:
 
 
 def busy_peer(burn_us: int, idle_us: int) -> Hook:
-    """The client's core does not go idle at times; the emulator gives the other its turn later."""
+    """At times the client's core does not go idle; then the emulator runs the other core later."""
 
     @contextlib.contextmanager
     def hook(bed: Testbed, server: Server) -> Iterator[None]:
@@ -54,12 +54,12 @@ def busy_peer(burn_us: int, idle_us: int) -> Hook:
 
 
 def kworker(n_namespaces: int, every_s: float) -> Hook:
-    """Network namespaces go, one by one; a kworker cleans up behind them."""
+    """Network namespaces are removed, one by one; a kworker cleans up after them."""
     names = [f"pt-gone-{n}" for n in range(n_namespaces)]
 
     def turn(n: int) -> None:
         if n < n_namespaces:
-            # As `ip netns del`, without a program's start.
+            # Like `ip netns del`, without starting a program.
             path = f"/run/netns/{names[n]}"
             mnt_detach = 2
             if ctypes.CDLL(None, use_errno=True).umount2(path.encode(), mnt_detach):
@@ -139,7 +139,7 @@ def neighbour(kind: str, options: tuple[str, ...], mark: int) -> Hook:
 
 
 def _load_runs() -> bool:
-    """Whether the load client lives; a guest without it is the recorder's, still starting."""
+    """Whether the load client runs; until then the recorder is still starting."""
     for path in Path("/proc").glob("[0-9]*/comm"):
         with contextlib.suppress(OSError):
             if path.read_text() == "load-client\n":
@@ -149,7 +149,7 @@ def _load_runs() -> bool:
 
 @contextlib.contextmanager
 def _turns(turn: Callable[[int], None], every_s: float) -> Iterator[None]:
-    """``turn(n)`` every ``every_s`` from the load's begin on."""
+    """Call ``turn(n)`` every ``every_s``, from the start of the load on."""
     leave = threading.Event()
 
     def turns() -> None:

@@ -7,12 +7,12 @@ from . import disturbances as d
 from .base import Cause, Scenario
 
 BOUND = ("-c", "8", "-r", "0", "-n", "64", "--bind-port", str(d.PORTS))
-#: For disturbances that look for the client every 100 ms before they begin.
+#: For disturbances that check for the client every 100 ms before they begin.
 NOTICED = ("--start-delay", "150")
 ECHO = ("-P", "echo", "-c", "2", "-r", "0", "-n", "60")
 #: The user-space stack's address, on the link but not the kernel's.
 USER_STACK4 = "198.18.77.3"
-# Numbers of disturbances in marks; 1 to 5 are pt-app's own, 6 is pt-user-stack's.
+# Numbers of disturbances in marks; 1 to 5 belong to pt-app, 6 to pt-user-stack.
 USER_STACK, HOG, NEIGHBOUR = 6, 10, 11
 #: Closed loops would make every connection wait for those that pass the chain.
 SPREAD = ("-c", "4", "-r", "500", "-n", "60", "--bind-port", str(d.PORTS))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which messages were delayed, by what, and for how many ns: from the observer's log alone.
+"""Which messages were delayed, by what, and for how many ns: only from the observer's log.
 
-A request is in flight from the mark that the load client executes before it sends to the one
-after it received. A cause acts in intervals that the log shows by marks or by executions of
-functions. What of the cause lies within a request's flight is its share, in ns of the guest:
-one instruction each. Nothing of the product's own analysis is used.
+A request is in flight from the mark that the load client executes before it sends to the mark
+after it received. The log shows the intervals of a cause by marks or by executions of functions.
+The part of the cause that lies within a request's flight is its share, in ns of the guest: one
+instruction each. Nothing of the product's own analysis is used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .base import Cause, Scenario
 I64 = npt.NDArray[np.int64]
 
 SENT, RECEIVED, BEGIN, END = 16, 17, 18, 19
-#: A share below this, of the flight and in ns, is not worth a cause: scheduling edges, timers.
+#: A share below this, of the flight and in ns, is too small to be a cause: scheduling edges, timers.
 MIN_SHARE, MIN_NS = 0.02, 1000
 
 
@@ -41,7 +41,7 @@ class Marks:
 
 
 def parse_marks(text: str) -> Marks:
-    """Marks from what ``pt-walk marks`` prints.
+    """Marks from the output of ``pt-walk marks``.
 
     >>> marks = parse_marks("0\\t5\\tmark\\t16\\t0x500000002\\t0x0\\n0\\t9\\tmark\\t17\\t0x500000002\\t0x0\\n")
     >>> marks.flights
@@ -68,12 +68,12 @@ def parse_marks(text: str) -> Marks:
         elif kind == END and (first, second) in open_:
             disturbances[first].append((open_.pop((first, second)), tsc))
     for (cause, _), begin in open_.items():
-        disturbances[cause].append((begin, times[-1]))  # still at it when the log ended
+        disturbances[cause].append((begin, times[-1]))  # still active when the log ended
     return Marks(flights, dict(disturbances), min(times, default=0), max(times, default=0))
 
 
 def share_ns(start: I64, end: I64, intervals: list[tuple[int, int]]) -> I64:
-    """Of each [start, end), how many ns lie in the intervals.
+    """For each [start, end), how many of its ns lie in the intervals.
 
     >>> share_ns(np.array([0, 100]), np.array([50, 200]), [(40, 60), (150, 155)]).tolist()
     [10, 5]
@@ -114,7 +114,7 @@ def _functions(
     return merged([row for row in rows if row[1] > row[0]])
 
 
-#: Where the kernel begins to wake another core, and where that core begins to run for it.
+#: Where the kernel begins to wake another core, and where that core begins to handle it.
 KICKS = ("native_smp_send_reschedule", "native_send_call_func_single_ipi")
 KICKED = ("asm_sysvec_reschedule_ipi", "asm_sysvec_call_function_single")
 
@@ -189,10 +189,10 @@ def _cause_ns(
 
 
 def _typical_share(share: I64, excess: I64) -> float:
-    """Median over delayed requests of the part of their excess that the cause is.
+    """The share of the cause in the excess of delayed requests: the median.
 
-    1.0: it is all of it. A mean would be that of whatever else hit one of them: on a guest's only
-    core the probes' own program, for a slice of the scheduler's.
+    1.0: it is all of the excess. A mean would be dominated by anything else that hit one request: on a
+    guest with one core, for example, the program of the probes for one time slice.
 
     >>> _typical_share(np.array([50, 50, 50]), np.array([50, 40, 4000]))
     1.0
