@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A file of intervals with a recording of cores: each interval is a row of ``messages``, and what delayed the slow ones is reported.
 
-Thread 100 of process ``engine`` works on core 1; every 100 us it does a ``match`` that takes 10 us. Every 30th time a
+Thread 100 of process ``engine`` works on core 1; every 400 us it does a ``match`` that takes 10 us. Every 30th time a
 program called ``hog`` has the core for 50 us in the middle. Thread 101 of the same process does a ``flush`` of 20 us on
 core 0 at the same times; every 30th time it sleeps in futex for another 200 us.
 """
