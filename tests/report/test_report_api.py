@@ -40,7 +40,7 @@ def test_null_stamp_is_minus_one_in_columns_and_null_in_rows(capture: Path) -> N
     assert set(stored.columns(["message_id", "driver_ns"])["driver_ns"]) == {-1}
     assert stored.rows(np.array([0]))["driver_ns"].isna().all()
     told = (Path(__file__).resolve().parents[2] / "Documentation/api.md").read_text()
-    assert "there a timestamp that was not measured is -1" in told
+    assert "There, a timestamp that was not measured is -1" in told
 
 
 def test_summary_is_what_json_prints(capture: Path) -> None:
