@@ -70,7 +70,7 @@ CASES = [
     ),
     Case(
         damage.no_tsc_packets,
-        Said(DONE, "recorded without time", "leave tsc=1"),
+        Said(DONE, "recorded without time", "keep tsc=1"),
         Said(DONE),
         report=Said(INPUT, "TSC", "tsc=1"),
     ),
