@@ -248,7 +248,7 @@ def test_a_recording_without_packets_of_time_is_decoded_in_their_order(tmp_path:
     assert rows[["from", "to"]][rows["tid"] == 8].tolist() == TRANSFERS[:2]
     assert not rows["time"].any()
     done = run("calls", data, "--symfs", symfs, "--out", tmp_path / "out")
-    assert "recorded without time: 1:" in done.stderr and "hint: leave tsc=1" in done.stderr
+    assert "recorded without time: 1:" in done.stderr and "hint: keep tsc=1" in done.stderr
     if not shutil.which("perf"):
         skip_or_fail("perf", "perf is not installed")
     for program in ("nsight.py", "nsight-edges"):
