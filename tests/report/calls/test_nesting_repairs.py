@@ -220,7 +220,7 @@ def test_times_of_another_clock_are_refused() -> None:
 
 
 def test_file_without_any_core_event_is_refused() -> None:
-    with pytest.raises(BadInput, match="no core"):
+    with pytest.raises(BadInput, match="threads ran on any core"):
         calls.build(Decoded(array(), [""], "monotonic", {}))
 
 
