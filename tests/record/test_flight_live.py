@@ -512,7 +512,7 @@ def test_window_of_a_recorder_that_is_paused_is_cut(
         server.requests(1)
     run.process.send_signal(signal.SIGUSR1)
     run.wait_for_windows(1)
-    assert re.search(r"window: asked for; .*, paused for [\d.e+-]+ s of it", run.end())
+    assert re.search(r"window: requested; .*, paused for [\d.e+-]+ s of it", run.end())
     ((_, m),) = run.windows()
     assert m["state"] == "cut"
     assert ["the BPF programs were paused" in reason for reason in m["cut"]] == [True]
