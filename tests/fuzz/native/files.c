@@ -124,7 +124,8 @@ int fuzz_close(int fd)
 	return close(fd);
 }
 
-/* Not pread(): AddressSanitizer would check the buffer, which may be poisoned after its contents. */
+/* Not pread(): AddressSanitizer would check the buffer, which may be poisoned after its contents.
+ */
 ssize_t fuzz_pread(int fd, void *buf, size_t n, off_t off)
 {
 	ssize_t got = syscall(SYS_pread64, fd, buf, n, off);
