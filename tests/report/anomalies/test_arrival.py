@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Time between the NIC and the receive softirq: a late interrupt, a sleeping core, or a late poll."""
+"""Time between the NIC and the receive softirq: an interrupt delivery delay, a sleeping core, or a late poll."""
 
 import pytest
 from machinery.made_up.scene import Scene
