@@ -19,6 +19,7 @@ from pathlib import Path
 # Beside this script, where perf has its interpreter look first.
 from nsight_perf import clocks, edge_stream, perf_file, problem, second_pass, summary
 from nsight_perf.collect import BLOCK_ROWS, Events, Tables
+from nsight_perf.recording import Recording
 
 try:
     # perf's own module. It can be imported here, but no longer in trace_begin().
@@ -65,7 +66,7 @@ if perf_trace_context is None:
 problem.default_interrupt()
 gc.disable()  # there are no reference cycles among millions of rows
 command = second_pass.own_command_line()
-recording: perf_file.Recording | None = None
+recording: Recording | None = None
 other_perf: second_pass.SecondPass | None = None
 output = None
 

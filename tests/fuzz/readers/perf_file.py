@@ -10,6 +10,7 @@ import guard
 with guard.instrumented():
     from nsight_perf import clocks, edge_stream, perf_file, summary
     from nsight_perf.problem import Unusable
+    from nsight_perf.recording import Recording
 
 PATH = guard.directory() / "perf.data"
 
@@ -26,7 +27,7 @@ def one(data: bytes) -> None:
     recording.check()
 
 
-def _write(recording: perf_file.Recording) -> None:
+def _write(recording: Recording) -> None:
     writer = edge_stream.Writer(io.BytesIO())
     writer.events(list(zip(*recording.events)))
     writer.events(recording.switches.columns)
