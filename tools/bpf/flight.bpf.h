@@ -11,7 +11,7 @@
 #ifndef NSIGHT_FLIGHT_BPF_H
 #define NSIGHT_FLIGHT_BPF_H
 
-#include "flight.h"
+#include "flight_triggers.h"
 #include "ring.bpf.h"
 
 /* ns above which a message of any service is slow; 0: no such limit */

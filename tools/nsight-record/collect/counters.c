@@ -2,7 +2,7 @@
 #include "counters.h"
 
 #include "../../bpf/record.h"
-#include "../../bpf/flight.h"
+#include "../../bpf/flight_triggers.h"
 #include "nsight-collect.skel.h"
 #include "output.h"
 

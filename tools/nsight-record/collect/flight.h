@@ -6,7 +6,7 @@
 #ifndef NSIGHT_FLIGHT_USER_H
 #define NSIGHT_FLIGHT_USER_H
 
-#include "../../bpf/flight.h"
+#include "../../bpf/flight_triggers.h"
 #include "rings.h"
 
 #include <signal.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "intervals.h"
 
-#include "../../bpf/flight.h"
+#include "../../bpf/flight_triggers.h"
 #include "nsight-collect.skel.h"
 #include "output.h"
 

@@ -4,7 +4,7 @@
 #ifndef NSIGHT_SERVICES_H
 #define NSIGHT_SERVICES_H
 
-#include "../../bpf/flight.h"
+#include "../../bpf/flight_triggers.h"
 
 #include <stdbool.h>
 

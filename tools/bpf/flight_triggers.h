@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* What the BPF programs and the flight recorder share; tools/bpf/flight.bpf.h fills it in. */
-#ifndef NSIGHT_FLIGHT_H
-#define NSIGHT_FLIGHT_H
+#ifndef NSIGHT_FLIGHT_TRIGGERS_H
+#define NSIGHT_FLIGHT_TRIGGERS_H
 
 #include <linux/types.h>
 
