@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -11,9 +12,9 @@ import socket
 import struct
 import subprocess
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,7 +133,7 @@ class Collector:
         }
 
 
-@contextmanager
+@contextlib.contextmanager
 def datagrams() -> Iterator[tuple[int, Callable[[], None]]]:
     """Two threads send datagrams to themselves over loopback as fast as they can: the port, and a function that ends them."""
     with reserved() as (port,), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
@@ -278,6 +279,9 @@ def test_full_disk_ends_the_files_and_the_counts_tell_what_is_missing(
     run = Collector(disk / "records", "--port", str(traffic))
     assert run.process.stderr
     assert "No space left on device" in run.process.stderr.readline()
+    _fill(disk / "others")
+    # Counts of each second fill what is left of each file's last page.
+    unchanged_for(3, lambda: [path.stat().st_size for path in run.directory.iterdir()])
     code, out = run.end()
     assert code == 5
     cores = json.loads(out)
@@ -289,6 +293,22 @@ def test_full_disk_ends_the_files_and_the_counts_tell_what_is_missing(
     counts, records, lost = collect.count(_saved(tmp_path, out))
     assert records == sum(f.present.total() for f in run.files().values()) + lost
     assert lost > 0 and counts.ended
+
+
+def _fill(path: Path) -> None:
+    """Take what is left of the disk."""
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(b"x" * 4096):
+            pass
+
+
+def unchanged_for(seconds: float, value: Callable[[], object]) -> None:
+    """Wait until ``value`` has been the same for so long."""
+    last, since = value(), time.monotonic()
+    while time.monotonic() - since < seconds:
+        time.sleep(0.1)
+        if (now := value()) != last:
+            last, since = now, time.monotonic()
 
 
 def _saved(directory: Path, text: str) -> Path:

@@ -28,6 +28,35 @@ static void *compressed;      /* room for a block */
 static bool is_ext4; /* on this file system space is allocated ahead */
 static uint64_t n_open;
 
+/* Space for the last block of each file, which must also fit on a disk that records have filled */
+static int reserve = -1;
+#define RESERVE_BLOCKS 2 /* of the file system, for each file */
+
+static void reserve_release(void)
+{
+	if (reserve >= 0)
+		close(reserve);
+	reserve = -1;
+}
+
+/* It has no name, so that a killed recorder leaves nothing of it. Without it the last counts may be
+ * missing. */
+static void reserve_take(void)
+{
+	off_t n_files = sysconf(_SC_NPROCESSORS_CONF) + 1;
+	struct statvfs s;
+
+	if (reserve >= 0 || fstatvfs(base, &s))
+		return;
+	reserve =
+		openat(base, "reserve", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (reserve < 0)
+		return;
+	if (unlinkat(base, "reserve", 0) ||
+	    posix_fallocate(reserve, 0, n_files * RESERVE_BLOCKS * s.f_frsize))
+		reserve_release();
+}
+
 void output_directory(const char *path)
 {
 	struct statfs disk;
@@ -40,6 +69,7 @@ void output_directory(const char *path)
 		fail(EXIT_OUTPUT, "name a directory that is not there yet", "%s: %s", path,
 		     strerror(errno));
 	is_ext4 = !fstatfs(base, &disk) && disk.f_type == EXT4_SUPER_MAGIC;
+	reserve_take();
 }
 
 void output_compress(void)
@@ -62,6 +92,7 @@ bool output_window(const char *name)
 		fprintf(stderr, "nsight-collect: %s: %s\n", name, strerror(errno));
 		unlinkat(base, name, AT_REMOVEDIR);
 	}
+	reserve_take();
 	return directory >= 0;
 }
 
@@ -246,6 +277,9 @@ void output_counts(struct output *out, const struct nsr_control *control, enum n
 			tallies[n++] = (struct nsr_tally){type, control->produced[type],
 							  control->lost[type]};
 	memcpy(&tallies[n], control->counts, sizeof(control->counts));
+	/* No core's records follow any more. */
+	if (kind == NSR_END)
+		reserve_release();
 	output_block(out, kind, tallies, n * sizeof(*tallies) + sizeof(control->counts), time,
 		     control->tail);
 }
