@@ -9,19 +9,24 @@ in_guest.py DIR records      plain.nsight, 50 requests; offline.nsight, 40 reque
                              half and on again at the end; flight, a directory with one window; kernel-text.json: sizes of
                              the kernel's text and symbols as a window of Intel PT has them, and perf record --kcore
                              memory.nsight and memory.calls: memory_work.py, if there are two memory nodes
+in_guest.py DIR nbd          nbd.nsight: threads of the kernel read the blocks of a network block device from a socket
 in_guest.py DIR preflight    preflight.json: exit code and output of --preflight, by --recorder
 """
 
 from __future__ import annotations
 
 import faulthandler
+import fcntl
 import json
 import os
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -32,6 +37,10 @@ from nsight_record.snapshots import copy_kernel_text  # noqa: E402
 from recorder_run import RECORDER, EchoServer, Running, manifest  # noqa: E402
 
 HANGS_S = 300
+
+# include/uapi/linux/nbd.h
+NBD_SET_SOCK, NBD_SET_SIZE, NBD_DO_IT, NBD_DISCONNECT = 0xAB00, 0xAB02, 0xAB03, 0xAB08
+NBD_REPLY, NBD_READS, NBD_DISCONNECTS = 0x67446698, 0, 2
 
 
 def at(where: str) -> None:
@@ -95,6 +104,41 @@ def records(directory: Path) -> None:
         kernel_text(directory)
 
 
+def serve_blocks(listener: socket.socket) -> None:
+    """Zeros for every read, until the client disconnects."""
+    connection, _ = listener.accept()
+    while request := connection.recv(28, socket.MSG_WAITALL):
+        kind, handle, length = struct.unpack(">6xH8s8xI", request)
+        if kind == NBD_DISCONNECTS:
+            break
+        answer = struct.pack(">II8s", NBD_REPLY, 0, handle)
+        connection.sendall(answer + bytes(length) if kind == NBD_READS else answer)
+
+
+def nbd(directory: Path) -> None:
+    """The capture."""
+    subprocess.run(["modprobe", "nbd"], check=True)
+    listener = socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=serve_blocks, args=(listener,), daemon=True).start()
+    port = listener.getsockname()[1]
+    running = Running(directory / "nbd.nsight", "--port", str(port), "--clients", "--syscalls", "messages")
+    running.wait_recording()
+    device = os.open("/dev/nbd0", os.O_RDWR)
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        fcntl.ioctl(device, NBD_SET_SIZE, 1 << 20)
+        fcntl.ioctl(device, NBD_SET_SOCK, client.fileno())
+        works = threading.Thread(target=fcntl.ioctl, args=(device, NBD_DO_IT))
+        works.start()
+        blocks = Path("/sys/block/nbd0/size")
+        while blocks.read_text() == "0\n":
+            time.sleep(0.1)
+        with open("/dev/nbd0", "rb", buffering=0) as file:
+            assert len(file.read(1 << 20)) > 0
+        fcntl.ioctl(device, NBD_DISCONNECT)
+        works.join(HANGS_S)
+    end(running)
+
+
 def flight(directory: Path, server: EchoServer) -> None:
     """A window that the user requests."""
     argv = [str(RECORDER), "--flight", "-o", str(directory), "--port", str(server.port), "--before", "30"]
@@ -142,7 +186,7 @@ def preflight(directory: Path) -> None:
 if __name__ == "__main__":
     faulthandler.dump_traceback_later(2 * HANGS_S)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as own:
-        {"records": records, "preflight": preflight}[sys.argv[2]](Path(own))
+        {"records": records, "nbd": nbd, "preflight": preflight}[sys.argv[2]](Path(own))
         for old in Path(sys.argv[1]).iterdir():  # left by an earlier guest that failed
             shutil.rmtree(old) if old.is_dir() else old.unlink()
         shutil.copytree(own, sys.argv[1], dirs_exist_ok=True)

@@ -138,6 +138,19 @@ def test_what_a_guest_recorded_is_read(recorded: Path) -> None:
     assert found + missed(capture).get("on_sock_recv_length", 0) == 100
 
 
+def test_what_a_thread_of_the_kernel_reads_has_no_descriptor(guest: Callable[[str, str], Path]) -> None:
+    """A network block device: a worker of the kernel reads its blocks. Requests are sent by who reads the device, in another call."""
+    messages = nsight_report.open(str(guest("6.12", "nbd") / "nbd.nsight")).messages
+    server = messages.loc[messages["direction"] == "tx"].query("nbytes > 4096")["lport"].iloc[0]
+    of_kernel = messages[messages["rport"] == server]
+    read, sent = (of_kernel[of_kernel["direction"] == direction] for direction in ("rx", "tx"))
+    assert read["nbytes"].sum() > 1 << 20
+    assert set(read["comm"].astype(str).str.partition("/")[0]) == {"kworker"}
+    assert len(sent) > 0
+    assert set(read["fd"]) == set(sent["fd"]) == {-1}
+    assert read["call_ns"].isna().all()
+
+
 def test_a_kernel_without_the_tracepoints_is_told_and_the_scripts_record(
     guest: Callable[[str, str], Path],
 ) -> None:

@@ -126,7 +126,7 @@ static __always_inline void call_of(struct nsr_control *c, struct task_struct *t
 #endif
 	m->fd = -1;
 	m->stamp = 0;
-	if (!has_descriptor(number, reads)) {
+	if (task->flags & PF_KTHREAD || !has_descriptor(number, reads)) {
 		count(c, NSR_NO_CALL);
 		return;
 	}

@@ -83,6 +83,12 @@ def _cores() -> str:
     return "" if (os.cpu_count() or 1) >= 2 else "this machine has one core"
 
 
+def _io_uring() -> str:
+    disabled = Path("/proc/sys/kernel/io_uring_disabled")
+    value = disabled.read_text().strip() if disabled.exists() else "0"
+    return "" if value == "0" else f"kernel.io_uring_disabled is {value}"
+
+
 def _real() -> str:
     place = os.environ.get("NSIGHT_PT_REAL", "")
     return "" if place and Path(place).is_dir() else f"NSIGHT_PT_REAL={place} names no directory"
@@ -112,6 +118,8 @@ TABLE: tuple[Capability, ...] = (
                everywhere=False),
     Capability("testbed", "servers, load and disturbances in namespaces",
                every(_root, _cores, programs(*_NETWORK, *_SERVERS)), _DEPS),
+    # Containers forbid it by default.
+    Capability("io_uring", "messages of io_uring's workers", _io_uring, "sysctl kernel.io_uring_disabled=0", everywhere=False),
     Capability("compiler", "C programs of the tests", programs("gcc", "make"), _DEPS),
     Capability("lwip", "lwIP to build a server with", lambda: "" if Path("/usr/include/lwip").exists() else
                "liblwip-dev is not installed", _DEPS),
