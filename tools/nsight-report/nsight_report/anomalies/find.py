@@ -123,7 +123,7 @@ def _with_chains(frame: pd.DataFrame, requests: pd.DataFrame, explain: Explain) 
     of, start, end = (frame[name].to_numpy(np.int64)[at] for name in ("row", "start_ns", "end_ns"))
     read = column(requests["read_ns"])[of] > start
     tid = np.where(read, column(requests["tid"])[of], column(requests["send_tid"])[of])
-    path = frame["path"].to_numpy(object)
+    path = frame["path"].to_numpy(object, copy=True)
     path[at] = explain.chains(tid, start, end)
     return frame.assign(path=path)
 

@@ -93,7 +93,10 @@ class Explainer:
         return Explainer(Activity.of(ctx), ctx.requests(), ledger)
 
     def __call__(self, waits: Waits) -> Reasons:
-        """Unknown reasons are left out; so are waits for events while a request is unread, because then the wake-up is late."""
+        """Waits whose waker no record shows are left out if their system call names a reason.
+
+        So are waits for events while a request is unread, because then the wake-up is late.
+        """
         asked = {
             "interval_id": np.arange(len(waits.tid)),
             "tid": waits.tid,
@@ -106,8 +109,11 @@ class Explainer:
         at = at[np.lexsort((pieces.start[at], pieces.of[at]))]
         root = pieces.root[at]
         for_events = np.isin(pieces.place[root], (*WAITS, *READS))
+        # The call that the thread was in says more, unless it waits for anything.
+        only_unknown = (at == root) & (pieces.kind[at] == "unknown") & ~for_events
         at = at[
             (pieces.place[root] != "")
+            & ~only_unknown
             & ~(waits.unread[pieces.of[at]] & (for_events | (pieces.kind[root] == "unknown")))
         ]
         kind, text = pieces.kind[at], pieces.chain[at]
