@@ -111,6 +111,18 @@ def test_page_has_the_table(answering: Path) -> None:
     assert row.index("<td>p99-100</td>") < row.index("507 us") < row.index("500 us")
 
 
+@pytest.mark.parametrize(("direction", "thing"), [("rx", "message"), ("request", "request")])
+def test_page_names_what_is_diagnosed(tmp_path: Path, direction: str, thing: str) -> None:
+    capture = nsight_report.open(
+        write_capture(tmp_path / "a.nsight", Answering(), direction=direction), direction=direction
+    )
+    page = render(Sheet.of(capture, summarise(capture)), [], 0)
+    assert f'<body data-thing="{thing}">' in page
+    assert f"What delayed the slow {thing}s?" in page
+    assert f"2,000 {thing}s" in page
+    assert f'<h2 id="explore">Slow {thing}s</h2>' in page
+
+
 def test_show_names_the_request_of_a_message(answering: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         "request 1900, received: 507 us (receive 1.00 us, queue 2.00 us, service 500 us, transmit 4.00 us), reply from message 1900 on"

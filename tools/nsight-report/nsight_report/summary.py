@@ -190,7 +190,7 @@ def summarise(capture: CaptureTables) -> Summary:
         own_cost=own_cost(capture),
         blocking=blocking(capture.hol),
         requests=_requests(capture, chosen["pid"].unique()),
-        thing="request" if capture.options.direction == REQUEST else "message",
+        thing=capture.options.direction if capture.options.direction in (REQUEST, "interval") else "message",
         chains=wait_chains(capture.anomalies),
         counted=counters.of_messages(capture.message_counters, capture.compared),
         # Without drops it does not matter who owns the ports, and the lookup takes time.
@@ -235,13 +235,13 @@ def own_cost(capture: CaptureTables) -> OwnCost | None:
     return OwnCost(int(ns.median()), float(ns.sum()) / total)
 
 
-def own_cost_line(cost: OwnCost) -> str:
-    """The cost in words.
+def own_cost_line(cost: OwnCost, thing: str) -> str:
+    """The cost in words; ``thing``: what was diagnosed.
 
-    >>> own_cost_line(OwnCost(574_000, 0.64))
+    >>> own_cost_line(OwnCost(574_000, 0.64), "message")
     "NSight's own cost: 574 us in the median slow message, 64% of the delay"
     """
-    return f"{OWN_COST}: {duration(cost.median_ns)} in the median slow message, {percent(cost.share)} of the delay"
+    return f"{OWN_COST}: {duration(cost.median_ns)} in the median slow {thing}, {percent(cost.share)} of the delay"
 
 
 def blocking(hol: pd.DataFrame) -> pd.DataFrame:

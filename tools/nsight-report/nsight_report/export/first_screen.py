@@ -49,7 +49,11 @@ def facts(sheet: Sheet) -> dict[str, str]:
     cores = cores and f"{cores} core{'' if cores == '1' else 's'}"
     host = (m.text("host", "hostname"), kernel and f"kernel {kernel}", cores)
     ports = [str(port) for port in sheet.messages["lport"].value_counts().index[:_PORTS]]
-    work = (sheet.workload, ports and f"port {', '.join(ports)}", counted(sheet.summary.n, "message"))
+    work = (
+        sheet.workload,
+        ports and f"port {', '.join(ports)}",
+        counted(sheet.summary.n, sheet.summary.thing),
+    )
     found = {
         "Host": _listed(*host),
         "Recorded": _recorded(m),
@@ -75,14 +79,14 @@ def _recorded(m: Manifest) -> str:
 
 def answers(s: Summary) -> list[Answer]:
     """The summary in words; only "what" if there are no slow messages."""
-    found = [Answer("what", "What delayed the slow messages?", compared(s))]
+    found = [Answer("what", f"What delayed the slow {s.thing}s?", compared(s))]
     if not s.n or not s.n_slow:
         return found
     extra = int(s.causes["total_deviation_ns"].sum()) if len(s.causes) else 0
-    added = f"The causes add {duration(extra)} to {counted(s.n_slow, 'slow message')} in all."
+    added = f"The causes add {duration(extra)} to {counted(s.n_slow, f'slow {s.thing}')} in all."
     sure = " ".join([*confidence(s), f"Seen with {MODE[s.mode]}."])
     steps = " ".join(next_steps(s))
-    none = "No cause is large enough to act on: choose other messages with --slow."
+    none = f"No cause is large enough to act on: choose other {s.thing}s with --slow."
     return [
         *found,
         Answer("much", "By how much?", added if extra else ""),
@@ -105,7 +109,7 @@ def bars(sheet: Sheet) -> list[Bar]:
     return [
         Bar(
             _short(c), colour(sheet, str(c.cause)), float(c.share),
-            f"{counted(c.n_messages, 'message')}, up to {duration(c.max_deviation_ns)}", only_located(c),
+            f"{counted(c.n_messages, sheet.summary.thing)}, up to {duration(c.max_deviation_ns)}", only_located(c),
         )
         for c in each(sheet.summary.causes.head(BARS))
     ]  # fmt: skip

@@ -294,7 +294,7 @@ def _causes(console: Console, s: Summary) -> None:
     whose = f"the slow {s.thing}s" if s.n_beyond_noise == s.n_slow else "the slower ones"
     console.print(f"  shares are of {duration(s.extra_ns)}, the extra latency of {whose} in all", style="dim")
     if s.own_cost and s.own_cost.share:
-        console.print("  " + own_cost_line(s.own_cost))
+        console.print("  " + own_cost_line(s.own_cost, s.thing))
     sides = "(R) receive core: before the hand-off. (A) application core: after it."
     out = " (T) transmit: from the send call on." if s.thing == "request" else ""
     console.print(f"  {sides}{out}", style="dim")

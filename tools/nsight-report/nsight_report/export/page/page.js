@@ -5,6 +5,7 @@
 (() => {
 	const $ = (selector) => document.querySelector(selector);
 	const data = JSON.parse($("#data").textContent);
+	const thing = document.body.dataset.thing; // message, request or interval
 	const m = data.messages, n = m.latency.length;
 	for (const column of [m.id, m.first_us]) for (let i = 1; i < n; i++) column[i] += column[i - 1];
 	const rowOf = new Map(m.id.map((id, row) => [id, row]));
@@ -45,7 +46,7 @@
 		list = slow.filter(shown);
 		if (order) list.sort((a, b) => order.sign * compare(order.of(a), order.of(b)));
 		const any = Object.values(filter).some((v) => v !== "");
-		$("#shown").textContent = `${number(list.length)} of ${number(slow.length)} slow messages${any ? " match the filters" : ""}`;
+		$("#shown").textContent = `${number(list.length)} of ${number(slow.length)} slow ${thing}s${any ? " match the filters" : ""}`;
 		page = 0;
 		fillList();
 		focused = null;
@@ -97,7 +98,7 @@
 		balloons = new uPlot({
 			...size("#balloon", 360),
 			scales: {x: {time: false, range: (u, from, to) => [from - 0.012 * (to - from || 1), to + 0.012 * (to - from || 1)]}, y: {distr: 3, range: () => grow(low, high)}},
-			axes: [{...axisLook, label: "message, in order of arrival", values: (u, ticks) => ticks.map(number)},
+			axes: [{...axisLook, label: `${thing}, in order of arrival`, values: (u, ticks) => ticks.map(number)},
 				{...logAxis, label: "latency", values: latencyTicks, size: 58}],
 			series: [{}, {paths: () => null, points: {show: false}}],
 			legend: {show: false},
@@ -126,7 +127,7 @@
 			return [area.left + px, area.top + py];
 		};
 	}
-	const describe = (t) => `message ${t.id}: ${duration(m.latency[t.row])}, ${data.causes[t.top]?.name ?? "unexplained"}`
+	const describe = (t) => `${thing} ${t.id}: ${duration(m.latency[t.row])}, ${data.causes[t.top]?.name ?? "unexplained"}`
 		+ (t.sums.size ? ` +${duration(t.sums.get(t.top))}` : "");
 	$("#balloon").addEventListener("keydown", (event) => {
 		if (event.altKey || event.ctrlKey || event.metaKey) return; // the browser's: Alt and an arrow go back
@@ -155,7 +156,7 @@
 	function fillList() {
 		const body = $("#list tbody");
 		body.replaceChildren(...list.slice(page * PAGE, (page + 1) * PAGE).map((t) => {
-			const button = element("button", {type: "button", textContent: t.id, ariaLabel: `message ${t.id}`});
+			const button = element("button", {type: "button", textContent: t.id, ariaLabel: `${thing} ${t.id}`});
 			button.addEventListener("click", () => show(t.id));
 			const cell = element("td", {className: "text"});
 			if (t.top >= 0) cell.append(icon(data.causes[t.top]), data.causes[t.top].name);
@@ -190,10 +191,10 @@
 		if (!open) cameFrom = document.activeElement === document.body ? null : document.activeElement;
 		open = t;
 		const at = t.row, place = m.connection[at] < 0 ? "" : `, ${data.connections[m.connection[at]]}`;
-		$("#one h3").textContent = `Message ${t.id}: ${duration(m.latency[at])} (usual ${duration(t.usual)})`;
+		$("#one h3").textContent = `${thing[0].toUpperCase()}${thing.slice(1)} ${t.id}: ${duration(m.latency[at])} (usual ${duration(t.usual)})`;
 		const covered = t.coverage === null ? "" : `, ${Math.round(100 * t.coverage)}% of it explained`;
 		$("#one-facts").textContent = `${t.top === notSlower ? "within measurement noise" : `+${duration(t.deviation)}${covered}`}; `
-			+ `${(m.first_us[at] / 1e6).toFixed(6)} s after the first message${place}`;
+			+ `${(m.first_us[at] / 1e6).toFixed(6)} s after the first ${thing}${place}`;
 		$("#why tbody").replaceChildren(...(t.why ?? t.brief).map(([cause, ns, detail, observed, usual, cpu, other, path]) => {
 			const name = element("td", {className: "text"});
 			if (cause >= 0) name.append(icon(data.causes[cause]), data.causes[cause].name);
@@ -228,8 +229,8 @@
 			$("#ways tbody").replaceChildren(...drawWays(life.ways));
 			$("#tree").replaceChildren(life.tree.length ? drawTree(life.tree) : "No call is known.");
 			$("#left-out").textContent = life.left_out.length ? `Not drawn: ${life.left_out.join(", ")}.` : "";
-		} else $("#one-none").textContent = `The lifetime of this message is not in this file, which holds those of the slowest messages and of the three that each cause delayed most. `
-			+ `To see it: nsight-report ${data.name} --slow id:${t.id} -o DIR (or --lifetimes N for more messages)`;
+		} else $("#one-none").textContent = `The lifetime of this ${thing} is not in this file, which holds those of the slowest ${thing}s and of the three that each cause delayed most. `
+			+ `To see it: nsight-report ${data.name} --slow id:${t.id} -o DIR (or --lifetimes N for more ${thing}s)`;
 		$("#box").textContent = "";
 		if (location.hash !== `#message-${t.id}`) history.replaceState(null, "", `#message-${t.id}`);
 		balloons?.redraw(false);
@@ -280,7 +281,7 @@
 		if (!cause?.box.length) continue;
 		row.querySelector(".box").append(boxPlot(cause, scale));
 		const button = element("button", {type: "button", className: "as-text"}, icon(cause), row.querySelector(".name").textContent);
-		button.title = "show only messages with this cause";
+		button.title = `show only ${thing}s with this cause`;
 		button.addEventListener("click", () => {
 			$("#by-cause").value = data.causes.indexOf(cause);
 			refilter();
@@ -313,7 +314,7 @@
 		distribution = new uPlot({
 			...size("#distribution", 300),
 			scales: {x: {time: false, distr: 3}, y: {distr: 3, range: (u, low) => [low / 1.5, 130]}},
-			axes: [{...logAxis, label: "latency", values: latencyTicks}, {...logAxis, label: "messages at least as slow", values: percentTicks, size: 58}],
+			axes: [{...logAxis, label: "latency", values: latencyTicks}, {...logAxis, label: `${thing}s at least as slow`, values: percentTicks, size: 58}],
 			series: [{value: (u, v) => duration(v), label: "latency"}, ...data.captures.filter((c) => c.n).map((c, i) => ({
 				label: `${c.name} (n=${number(c.n)})`, stroke: () => colourOf(STYLES[i][0]), dash: STYLES[i][1], width: 2, spanGaps: true, points: {show: false},
 				paths: uPlot.paths.stepped({align: -1}), // as in the figure: no message lies between two
