@@ -13,7 +13,7 @@ from machinery.made_up.capture import US, World, write_capture
 from machinery.made_up.tables import table
 from nsight_report.cli import main
 from nsight_report.export.html import render
-from nsight_report.plots.figures import Sheet
+from nsight_report.plots.figures import Sheet, drawn
 from nsight_report.summary import summarise
 
 PHASES = ("receive_dur_ns", "queue_dur_ns", "service_dur_ns", "transmit_dur_ns")
@@ -121,6 +121,19 @@ def test_page_names_what_is_diagnosed(tmp_path: Path, direction: str, thing: str
     assert f"What delayed the slow {thing}s?" in page
     assert f"2,000 {thing}s" in page
     assert f'<h2 id="explore">Slow {thing}s</h2>' in page
+
+
+def test_figures_name_what_is_diagnosed(tmp_path: Path) -> None:
+    capture = nsight_report.open(
+        write_capture(tmp_path / "a.nsight", Answering(), direction="request"), direction="request"
+    )
+    made = drawn(Sheet.of(capture, summarise(capture)))
+    texts = {figure.name: figure.title + figure.alt + figure.caption + figure.svg.decode() for figure in made}
+    assert {"balloon", "causes", "cdf"} <= texts.keys()
+    for text in texts.values():
+        assert "slow request" in text or "requests" in text
+        assert "slow message" not in text
+        assert "messages" not in text
 
 
 def test_show_names_the_request_of_a_message(answering: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,7 @@ def answers(s: Summary) -> list[Answer]:
     if not s.n or not s.n_slow:
         return found
     extra = int(s.causes["total_deviation_ns"].sum()) if len(s.causes) else 0
-    added = f"The causes add {duration(extra)} to {counted(s.n_slow, f'slow {s.thing}')} in all."
+    added = f"The causes add {duration(extra)} to {counted(s.n_slow, 'slow ' + s.thing)} in all."
     sure = " ".join([*confidence(s), f"Seen with {MODE[s.mode]}."])
     steps = " ".join(next_steps(s))
     none = f"No cause is large enough to act on: choose other {s.thing}s with --slow."

@@ -59,8 +59,8 @@ def sizes(deviation_ns: pd.Series) -> np.ndarray:
     return _SMALLEST + (largest - _SMALLEST) * np.clip(values / top, 0, 1)
 
 
-def plot(frame: pd.DataFrame, looks: Mapping[str, Look], *, ax: Axes) -> Axes:
-    """Draw ``rows``: all messages as dots, slow messages as balloons coloured by top cause."""
+def plot(frame: pd.DataFrame, looks: Mapping[str, Look], *, ax: Axes, thing: str = "message") -> Axes:
+    """Draw ``rows``: all messages as dots, slow messages as balloons coloured by top cause; ``thing``: what they are called."""
     rest, slow = frame[~frame["slow"]], frame[frame["slow"]]
     # One image for the dots: a million of them as vectors would make the SVG unusable.
     ax.plot(
@@ -74,7 +74,7 @@ def plot(frame: pd.DataFrame, looks: Mapping[str, Look], *, ax: Axes) -> Axes:
         rasterized=True,
     )
     legend = [
-        Line2D([], [], linestyle="none", marker=".", color=GREY, label=f"other messages (n={len(rest):,})")
+        Line2D([], [], linestyle="none", marker=".", color=GREY, label=f"other {thing}s (n={len(rest):,})")
     ]
     order = slow.groupby("cause", observed=True)["deviation_ns"].sum().sort_values(ascending=False).index
     areas = pd.Series(sizes(slow["deviation_ns"]), index=slow.index)
@@ -107,9 +107,9 @@ def plot(frame: pd.DataFrame, looks: Mapping[str, Look], *, ax: Axes) -> Axes:
         )
     if len(frame):
         latency_axis(ax, "y", float(frame["latency_ns"].min()), float(frame["latency_ns"].max()), room=2.2)
-    ax.set_xlabel("message, in order of arrival")
+    ax.set_xlabel(f"{thing}, in order of arrival")
     ax.xaxis.set_major_formatter(lambda value, _pos: f"{value:,.0f}")
     ax.set_ylabel("latency")
-    ax.set_title("Slow messages by largest cause (balloon area: extra latency)", loc="left", fontsize=11)
+    ax.set_title(f"Slow {thing}s by largest cause (balloon area: extra latency)", loc="left", fontsize=11)
     legend_below(ax, legend, 2)
     return ax

@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 
 from ..names import printable
 from ..tables.data_frames import cause_names
+from ..units import counted
 from .style import BLACK, Look, latency_axis
 
 _MOST = 20  # boxes; with more causes, the ones with the smallest total are left out
@@ -24,10 +25,17 @@ _BOX = 5  # number of values from which quartiles are meaningful; fewer are draw
 _WHISKERS = (5, 95)  # percentiles
 
 By = Literal["deviation", "messages"]
-TITLES: dict[By, str] = {
-    "deviation": "Causes by what they add: largest median on top",
-    "messages": "Causes by how many messages they hit: most on top",
-}
+
+
+def title_by(by: By, thing: str = "message") -> str:
+    """The title of a figure of ``rows``; ``thing``: what messages are called.
+
+    >>> title_by("messages", "request")
+    'Causes by how many requests they hit: most on top'
+    """
+    if by == "deviation":
+        return "Causes by what they add: largest median on top"
+    return f"Causes by how many {thing}s they hit: most on top"
 
 
 def rows(anomalies: pd.DataFrame, by: By = "deviation") -> pd.DataFrame:
@@ -92,12 +100,13 @@ def _ordered(frame: pd.DataFrame, by: By) -> pd.DataFrame:
 
 
 def plot(
-    frame: pd.DataFrame, looks: Mapping[str, Look], *, ax: Axes, title: str = TITLES["deviation"]
+    frame: pd.DataFrame, looks: Mapping[str, Look], *, ax: Axes, title: str = "", thing: str = "message"
 ) -> Axes:
     """Draw ``rows``: boxes are quartiles, whiskers 5th to 95th percentile, the cause's marker its median.
 
     Causes with fewer than five messages are drawn point by point. If ``looks`` lacks a name, the look whose name is a prefix of
     it is used (details of a cause have their cause's look). Black diamonds mark the message in column ``this``.
+    ``title``: by default that of ``title_by``; ``thing``: what messages are called.
     """
     causes = list(dict.fromkeys(frame["cause"]))
     values = [frame.loc[frame["cause"] == c, "deviation_ns"].to_numpy(dtype=float) for c in causes]
@@ -129,15 +138,12 @@ def plot(
         latency_axis(ax, "x", float(min(v.min() for v in values)), float(max(v.max() for v in values)))
         ax.set_yticks(
             np.arange(1, len(causes) + 1),
-            [
-                f"{printable(c, 46)}\n{len(v):,} message{'s' if len(v) != 1 else ''}"
-                for c, v in zip(causes, values)
-            ],
+            [f"{printable(c, 46)}\n{counted(len(v), thing)}" for c, v in zip(causes, values)],
         )
         ax.set_ylim(0.4, len(causes) + 0.6)
-    ax.set_xlabel("latency added to a slow message")
+    ax.set_xlabel(f"latency added to a slow {thing}")
     ax.set_ylabel("cause")
-    ax.set_title(title, loc="left", fontsize=11)
+    ax.set_title(title or title_by("deviation"), loc="left", fontsize=11)
     ax.grid(axis="y", visible=False)
     return ax
 

@@ -40,8 +40,8 @@ def rows(messages: pd.DataFrame, label: str = "messages") -> pd.DataFrame:
     )
 
 
-def plot(frame: pd.DataFrame, *, ax: Axes) -> Axes:
-    """Draw ``rows`` as cumulative distributions; n is in the legend."""
+def plot(frame: pd.DataFrame, *, ax: Axes, thing: str = "message") -> Axes:
+    """Draw ``rows`` as cumulative distributions; n is in the legend; ``thing``: what messages are called."""
     for (label, part), (colour, dashes) in zip(frame.groupby("capture", sort=False), cycle(_LINES)):
         ax.step(
             part["latency_ns"].to_numpy(dtype=float), part["percent"], where="post", color=colour, linestyle=dashes,
@@ -52,12 +52,12 @@ def plot(frame: pd.DataFrame, *, ax: Axes) -> Axes:
         ax.legend(loc="lower right")
     ax.set_ylim(0, 101)
     ax.set_xlabel("latency")
-    ax.set_ylabel("messages at or below (%)")
-    ax.set_title("All messages", loc="left", fontsize=11)
+    ax.set_ylabel(f"{thing}s at or below (%)")
+    ax.set_title(f"All {thing}s", loc="left", fontsize=11)
     return ax
 
 
-def plot_tail(frame: pd.DataFrame, *, ax: Axes) -> Axes:
+def plot_tail(frame: pd.DataFrame, *, ax: Axes, thing: str = "message") -> Axes:
     """Draw the tails of ``rows``: share of messages slower than a latency, both axes logarithmic.
 
     Dotted beyond the last percentile that n supports: there, the line consists of single messages.
@@ -85,9 +85,9 @@ def plot_tail(frame: pd.DataFrame, *, ax: Axes) -> Axes:
         ax.set_yticks(decades, [f"{d:g} %" + ("" if d == 100 else f"  (p{100 - d:g})") for d in decades])
         handles = ax.get_legend_handles_labels()[0]
         if few:  # once and last: it applies to every line
-            handles.append(Line2D([], [], color=BLACK, linestyle=":", label=f"fewer than {BEYOND} messages"))
+            handles.append(Line2D([], [], color=BLACK, linestyle=":", label=f"fewer than {BEYOND} {thing}s"))
         ax.legend(handles=handles, loc="upper right" if len(parts) == 1 else "lower left")
     ax.set_xlabel("latency")
-    ax.set_ylabel("messages at least as slow")
+    ax.set_ylabel(f"{thing}s at least as slow")
     ax.set_title("Tail", loc="left", fontsize=11)
     return ax

@@ -14,8 +14,11 @@ from ..names import printable
 from ..units import percent
 from .style import BLUE, DARK, GREEN, GREY, ORANGE, PURPLE, VERMILLION, YELLOW
 
-TITLES = {"slow": "while slow messages were there", "baseline": "while baseline messages were there",
-          "all": "whole recording"}  # fmt: skip
+TITLES = {
+    "slow": "while slow {}s were there",
+    "baseline": "while baseline {}s were there",
+    "all": "whole recording",
+}
 #: Number of names shown separately for each kind of context; the others share one.
 _NAMED = {"application": 1, "thread": 3, "softirq": 3}
 _OTHERS = {"application": "other threads of the application", "thread": "other threads", "softirq": "other softirqs",
@@ -60,7 +63,7 @@ def rows(cores: pd.DataFrame) -> pd.DataFrame:
     return frame[["role", "cpu", "context", "label", "share", "lifetime_share"]].reset_index(drop=True)
 
 
-def plot(frame: pd.DataFrame, role: str, *, ax: Axes) -> Axes:
+def plot(frame: pd.DataFrame, role: str, *, ax: Axes, thing: str = "message") -> Axes:
     """Draw ``rows`` of one role: a bar of shares for each core; above it, the part of the messages' lifetimes on that core."""
     part = frame[frame["role"] == role]
     cpus = sorted(frame["cpu"].unique())
@@ -92,7 +95,7 @@ def plot(frame: pd.DataFrame, role: str, *, ax: Axes) -> Axes:
     ax.set_ylim(0, 108)
     ax.set_yticks(range(0, 101, 20))
     ax.set_xlabel("core")
-    ax.set_title(TITLES[role], loc="left", fontsize=9)
+    ax.set_title(TITLES[role].format(thing), loc="left", fontsize=9)
     ax.grid(axis="x", visible=False)
     return ax
 

@@ -23,7 +23,7 @@ from ..names import printable
 from ..summary import MODE, SlowMessage, Summary, selected
 from ..tables.data_frames import cause_names, each
 from ..tables.store import write_atomically
-from ..units import duration, percent
+from ..units import counted, duration, percent
 from . import balloon, causes, cdf, cores, flame, queuing, timeline, timeline_axes
 from .style import NOT_SLOWER, RC, UNEXPLAINED, Look, looks
 
@@ -68,8 +68,8 @@ def caption(capture: CaptureTables, summary: Summary, workload: str) -> str:
     coverage = "-" if summary.coverage_median is None else f"{summary.coverage_median:.0%} (median)"
     parts = [
         f"host {m.text('host', 'hostname') or 'unknown'}, kernel {m.text('host', 'kernel') or 'unknown'}, mode {MODE[summary.mode]}",
-        f"workload {workload or 'none'}, {summary.n:,} messages",
-        f"slow messages {summary.slow}, baseline {summary.baseline}, coverage {coverage}",
+        f"workload {workload or 'none'}, {counted(summary.n, summary.thing)}",
+        f"slow {summary.thing}s {summary.slow}, baseline {summary.baseline}, coverage {coverage}",
         f"recorded with: {m.command() or 'unknown'}",
     ]
     return printable("; ".join(parts), 600)
@@ -123,24 +123,26 @@ def _balloons(sheet: Sheet) -> Iterator[Figure]:
     s = sheet.summary
     rows = balloon.rows(sheet.messages, sheet.capture.coverage, sheet.capture.anomalies)
     yield _figure(
-        "balloon", "Slow messages and their causes",
-        f"Latency of each of {s.n:,} messages in order of arrival; the {s.n_slow:,} slow messages are "
+        "balloon", f"Slow {s.thing}s and their causes",
+        f"Latency of each of {s.n:,} {s.thing}s in order of arrival; the {s.n_slow:,} slow {s.thing}s are "
         f"balloons coloured by cause. Largest causes: {sheet.top}.",
-        sheet.note, rows, (_WIDTH, 5.6), lambda fig: balloon.plot(rows, sheet.look, ax=fig.subplots()),
+        sheet.note, rows, (_WIDTH, 5.6), lambda fig: balloon.plot(rows, sheet.look, ax=fig.subplots(), thing=s.thing),
     )  # fmt: skip
 
 
 def _causes(sheet: Sheet) -> Iterator[Figure]:
+    thing = sheet.summary.thing
     names: tuple[tuple[str, causes.By], ...] = (("causes", "deviation"), ("causes-by-messages", "messages"))
     for name, by in names:
         rows = causes.rows(sheet.capture.anomalies, by)
-        alt = f"Box plot of the delay that each cause adds to a slow message: {sheet.top}."
+        alt = f"Box plot of the delay that each cause adds to a slow {thing}: {sheet.top}."
         if len(rows) and (by == "deviation" or rows["cause"].nunique() > 1):
-            yield _boxes(sheet, name, causes.TITLES[by], alt, rows)
+            yield _boxes(sheet, name, causes.title_by(by, thing), alt, rows)
 
 
 def _closer(sheet: Sheet) -> Iterator[Figure]:
     """Details of the largest cause, and of the slowest message."""
+    thing = sheet.summary.thing
     for c in each(sheet.capture.causes.head(1)):
         rows = causes.rows_of_cause(sheet.capture.anomalies, str(c.cause))
         if len(rows):
@@ -152,8 +154,8 @@ def _closer(sheet: Sheet) -> Iterator[Figure]:
         number = int(slow.row["message_id"])
         rows = causes.rows_of_message(sheet.capture.anomalies, number)
         if len(rows):
-            title = f"What delayed message {number} (diamonds) beside all slow messages"
-            alt = f"What delayed message {number}, each with a box plot of the same in all slow messages."
+            title = f"What delayed {thing} {number} (diamonds) beside all slow {thing}s"
+            alt = f"What delayed {thing} {number}, each with a box plot of the same in all slow {thing}s."
             yield _boxes(sheet, f"message-{number}-causes", title, alt, rows)
 
 
@@ -165,11 +167,12 @@ def _boxes(
         look = dict.fromkeys(rows["cause"], look[cause])
     return _figure(
         name, title, alt, sheet.note, rows, (_WIDTH, 1.8 + 0.46 * rows["cause"].nunique()),
-        lambda fig: causes.plot(rows, look, ax=fig.subplots(), title=title),
+        lambda fig: causes.plot(rows, look, ax=fig.subplots(), title=title, thing=sheet.summary.thing),
     )  # fmt: skip
 
 
 def _distribution(sheet: Sheet) -> Iterator[Figure]:
+    s = sheet.summary
     parts = [cdf.rows(sheet.messages, sheet.capture.name)]
     other = sheet.capture.other
     if other is not None:
@@ -178,10 +181,9 @@ def _distribution(sheet: Sheet) -> Iterator[Figure]:
 
     def both(fig: Canvas) -> None:
         left, right = fig.subplots(1, 2)
-        cdf.plot(rows, ax=left)
-        cdf.plot_tail(rows, ax=right)
+        cdf.plot(rows, ax=left, thing=s.thing)
+        cdf.plot_tail(rows, ax=right, thing=s.thing)
 
-    s = sheet.summary
     known = ", ".join(f"p{p:g} {duration(ns)}" for p, ns in s.percentiles.items())
     yield _figure(
         "cdf", "Latency distribution and tail",
@@ -191,21 +193,21 @@ def _distribution(sheet: Sheet) -> Iterator[Figure]:
 
 
 def _queuing(sheet: Sheet) -> Iterator[Figure]:
-    rows = queuing.rows(sheet.capture.queuing)
+    rows, thing = queuing.rows(sheet.capture.queuing), sheet.summary.thing
     if not len(rows):
         return
 
     def both(fig: Canvas) -> None:
         above, below = fig.subplots(2, 1, sharex=False)
-        queuing.plot_depth(rows, ax=above)
+        queuing.plot_depth(rows, ax=above, thing=thing)
         queuing.plot_delay(rows, ax=below)
 
     told = "; ".join(
-        f"{queue}: {len(more):,} messages, {more.median():g} more ahead in the median, {more.max()} at most"
+        f"{queue}: {counted(len(more), thing)}, {more.median():g} more ahead in the median, {more.max()} at most"
         for queue, more in rows.groupby("queue", sort=False)["more"]
     )
     yield _figure(
-        "queuing", "Queues ahead of slow messages", f"How many more than usual were ahead of slow messages at each queue. {told}.",
+        "queuing", f"Queues ahead of slow {thing}s", f"How many more than usual were ahead of slow {thing}s at each queue. {told}.",
         sheet.note, rows, (_WIDTH, 6.2), both,
     )  # fmt: skip
 
@@ -218,7 +220,7 @@ def _cores(sheet: Sheet) -> Iterator[Figure]:
     def three(fig: Canvas) -> None:
         axes = fig.subplots(1, len(cores.TITLES), sharey=True)
         for role, ax in zip(cores.TITLES, axes, strict=True):
-            cores.plot(rows, role, ax=ax)
+            cores.plot(rows, role, ax=ax, thing=sheet.summary.thing)
         axes[0].set_ylabel("share of the core's time (%)")
         fig.legend(handles=cores.legend(rows), loc="outside right upper", title="context", fontsize=8)
 
@@ -228,32 +230,32 @@ def _cores(sheet: Sheet) -> Iterator[Figure]:
     told = ", ".join(f"{printable(label)} {percent(share)}" for label, share in busy.head(4).items())
     yield _figure(
         "cores", "Contexts on each core",
-        f"Share of each core's time by context. Of the slow messages' lifetimes: {told}. Above a bar: the part of "
-        "the messages' lifetimes that passed on this core.",
+        f"Share of each core's time by context. Of the slow {sheet.summary.thing}s' lifetimes: {told}. Above a bar: the part of "
+        f"the {sheet.summary.thing}s' lifetimes that passed on this core.",
         sheet.note, rows, (_WIDTH, 4.6), three,
     )  # fmt: skip
 
 
 def _flames(sheet: Sheet) -> Iterator[Figure]:
-    paths = sheet.paths
+    paths, thing = sheet.paths, sheet.summary.thing
     rows = flame.rows(paths.stacks)
     if not len(rows):
         return
     size = (_WIDTH, flame.height_inches(rows))
     yield _figure(
-        "flame", "Where the time of slow messages goes",
-        f"Flame graph of the mean time of {paths.n_slow:,} slow messages: mostly what is always there.",
-        sheet.note, rows, size, lambda fig: flame.plot(rows, paths.n_slow, ax=fig.subplots()),
+        "flame", f"Where the time of slow {thing}s goes",
+        f"Flame graph of the mean time of {counted(paths.n_slow, 'slow ' + thing)}: mostly what is always there.",
+        sheet.note, rows, size, lambda fig: flame.plot(rows, paths.n_slow, ax=fig.subplots(), thing=thing),
     )  # fmt: skip
     if not paths.n_baseline:
         return
     more = rows[rows["level"] > 0].assign(more=lambda r: r["slow_ns"] - r["baseline_ns"]).nlargest(3, "more")
     longest = ", ".join(f"{printable(r.name, 60)} +{duration(r.more)}" for r in each(more))
     yield _figure(
-        "flame-difference", "What took longer than in baseline messages",
-        f"Flame graph of slow messages, coloured by the difference to {paths.n_baseline:,} baseline messages. Most: {longest}.",
+        "flame-difference", f"What took longer than in baseline {thing}s",
+        f"Flame graph of slow {thing}s, coloured by the difference to {counted(paths.n_baseline, 'baseline ' + thing)}. Most: {longest}.",
         sheet.note, rows, size,
-        lambda fig: flame.plot(rows, paths.n_slow, ax=fig.subplots(), n_baseline=paths.n_baseline),
+        lambda fig: flame.plot(rows, paths.n_slow, ax=fig.subplots(), n_baseline=paths.n_baseline, thing=thing),
     )  # fmt: skip
 
 
@@ -268,13 +270,13 @@ def _timelines(sheet: Sheet) -> Iterator[Figure]:
 
 
 def _timeline(sheet: Sheet, slow: SlowMessage, rows: pd.DataFrame) -> Figure:
-    number = int(slow.row["message_id"])
+    number, thing = int(slow.row["message_id"]), sheet.summary.thing
     why = ", ".join(f"{printable(c)} +{duration(ns)}" for c, ns in slow.causes[:3]) or "no cause found"
     latency = duration(int(slow.row["latency_ns"]))
-    title = f"Message {number}: {latency} (usual {duration(slow.baseline_ns)})"
+    title = f"{thing.capitalize()} {number}: {latency} (usual {duration(slow.baseline_ns)})"
     return _figure(
         f"message-{number}-timeline", title,
-        f"What the cores did during the {latency} of message {number}, from its first to its last timestamp. Causes: {why}.",
+        f"What the cores did during the {latency} of {thing} {number}, from its first to its last timestamp. Causes: {why}.",
         sheet.note, rows, (_WIDTH, timeline_axes.height_inches(rows)),
         lambda fig: timeline_axes.plot(rows, title, ax=fig.subplots()),
     )  # fmt: skip

@@ -84,7 +84,9 @@ def height_inches(frame: pd.DataFrame) -> float:
     return 2.0 + 0.26 * (int(frame["level"].max()) + 1 if len(frame) else 1)
 
 
-def plot(frame: pd.DataFrame, n: int, *, ax: Axes, n_baseline: int | None = None) -> Axes:
+def plot(
+    frame: pd.DataFrame, n: int, *, ax: Axes, n_baseline: int | None = None, thing: str = "message"
+) -> Axes:
     """Draw ``rows`` of ``n`` slow messages; with ``n_baseline`` coloured by the difference to the baseline.
 
     In grey print, labels distinguish red (more) and blue (less); the scale is the largest
@@ -120,10 +122,10 @@ def plot(frame: pd.DataFrame, n: int, *, ax: Axes, n_baseline: int | None = None
     ax.set_yticks([])
     ax.grid(visible=False)
     ax.spines["left"].set_visible(False)
-    ax.set_xlabel(f"mean time of a slow message ({unit}), callees by name")
+    ax.set_xlabel(f"mean time of a slow {thing} ({unit}), callees by name")
     ax.set_ylabel("call depth")
     if n_baseline is None:
-        ax.set_title(f"Where {counted(n, 'slow message')} spent their time", loc="left", fontsize=11)
+        ax.set_title(f"Where {counted(n, 'slow ' + thing)} spent their time", loc="left", fontsize=11)
         present = set(frame["kind"])
         legend_below(
             ax,
@@ -135,12 +137,12 @@ def plot(frame: pd.DataFrame, n: int, *, ax: Axes, n_baseline: int | None = None
             4,
         )
     else:
-        title = f"What {counted(n, 'slow message')} spent more or less on than {counted(n_baseline, 'baseline message')}"
+        title = f"What {counted(n, 'slow ' + thing)} spent more or less on than {counted(n_baseline, 'baseline ' + thing)}"
         ax.set_title(title, loc="left", fontsize=11)
         legend_below(
             ax,
             [
-                Patch(facecolor=_DIFFERENCE(1.0), edgecolor="#777777", label=f"{duration(most)} longer than in baseline messages"),
+                Patch(facecolor=_DIFFERENCE(1.0), edgecolor="#777777", label=f"{duration(most)} longer than in baseline {thing}s"),
                 Patch(facecolor=_DIFFERENCE(0.5), edgecolor="#777777", label="the same"),
                 Patch(facecolor=_DIFFERENCE(0.0), edgecolor="#777777", label=f"{duration(most)} shorter"),
             ],

@@ -36,7 +36,7 @@ def rows(queuing: pd.DataFrame) -> pd.DataFrame:
     return frame.sort_values(["rank", "message_id"])[names].reset_index(drop=True)
 
 
-def plot_depth(frame: pd.DataFrame, *, ax: Axes) -> Axes:
+def plot_depth(frame: pd.DataFrame, *, ax: Axes, thing: str = "message") -> Axes:
     """Draw ``rows``: at each number of additional messages ahead, a line as wide as the share of the queue's messages."""
     queues = list(dict.fromkeys(frame["queue"]))
     top = int(frame["more"].max()) if len(frame) else 1
@@ -50,9 +50,9 @@ def plot_depth(frame: pd.DataFrame, *, ax: Axes) -> Axes:
         ax.text(x, top + 0.06 * top + 0.4, f"{len(part):,}", ha="center", fontsize=9)
     ax.set_ylim(0, top * 1.18 + 0.8)
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_ylabel("more messages ahead\nthan usual")
+    ax.set_ylabel(f"more {thing}s ahead\nthan usual")
     ax.set_title(
-        "Queuing ahead of slow messages (number of messages on top; line width: share of them)",
+        f"Queuing ahead of slow {thing}s (number of {thing}s on top; line width: share of them)",
         loc="left", fontsize=11,
     )  # fmt: skip
     return _queues(ax, queues, queues)

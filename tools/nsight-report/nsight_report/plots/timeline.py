@@ -160,7 +160,9 @@ class Timelines:
         if not pd.isna(message["app_cpu"]):
             same |= self._app_cpu == message["app_cpu"]
         hit = same & (self._first < high) & (self._last > low) & (self._id != message["message_id"])
-        at = np.flatnonzero(hit & (self._direction == str(message["direction"])))
+        direction = str(message["direction"])
+        at = np.flatnonzero(hit & (self._direction == direction))
+        thing = direction if direction in ("request", "interval") else "message"
         left_out = len(at) - _MOST_MESSAGES
         distance = np.abs(self._last[at] - int(message["last_ns"]))
         at = at[np.argsort(distance, kind="stable")[:_MOST_MESSAGES]]
@@ -173,7 +175,7 @@ class Timelines:
                     "message",
                     cpu=pd.NA if self._app_cpu[i] < 0 else int(self._app_cpu[i]),
                     depth=depth,
-                    name=f"message {self._id[i]}",
+                    name=f"{thing} {self._id[i]}",
                     start_ns=max(first, low),
                     end_ns=min(last, high),
                     start_known="cut" if first < low else "measured",
@@ -182,7 +184,7 @@ class Timelines:
                 )
             )
         if left_out > 0:
-            found.append(_row("left out", name=counted(left_out, "other message")))
+            found.append(_row("left out", name=counted(left_out, f"other {thing}")))
         return found
 
 

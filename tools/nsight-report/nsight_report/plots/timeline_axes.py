@@ -105,7 +105,8 @@ def plot(frame: pd.DataFrame, title: str, *, ax: Axes) -> Axes:
         for cpu, (base, depth, track) in bases.items()
     }
     if bottom < 0:
-        ticks[bottom / 2] = "other messages\non this core"
+        thing = str(frame.loc[frame["what"] == "message", "name"].iloc[0]).split(" ")[0]
+        ticks[bottom / 2] = f"other {thing}s\non this core"
     ax.set_yticks(list(ticks), list(ticks.values()))
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="y", visible=False)
