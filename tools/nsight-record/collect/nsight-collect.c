@@ -190,8 +190,7 @@ static void record_all(struct rings *rings, struct nsight_collect_bpf *skel,
 	machine = *output_open(NSR_NO_CPU);
 	skel->bss->stopped = false;
 	/* Only after the programs are attached: they report threads that start in the meantime. */
-	if (args->activity)
-		threads_were_there(&machine, monotonic_ns());
+	threads_were_there(&machine, monotonic_ns());
 	steal_begin(&steal);
 	puts("recording");
 	fflush(stdout);

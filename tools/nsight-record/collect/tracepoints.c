@@ -14,13 +14,25 @@ static const struct {
 	const char *name;
 	int purpose;
 } known[] = {
-	{"netif_receive_skb", RX | NEEDED},	  {"sk_data_ready", RX | NEEDED},
-	{"sock_recv_length", RX | NEEDED},	  {"sock_send_length", TX | NEEDED},
-	{"net_dev_start_xmit", BOTH | NEEDED},	  {"inet_sock_set_state", BOTH | NEEDED},
-	{"sched_switch", ACTIVITY | NEEDED},	  {"sched_waking", ACTIVITY | NEEDED},
-	{"softirq_entry", ACTIVITY | NEEDED},	  {"softirq_exit", ACTIVITY | NEEDED},
-	{"irq_handler_entry", ACTIVITY | NEEDED}, {"irq_handler_exit", ACTIVITY | NEEDED},
-	{"sys_enter", ACTIVITY | NEEDED},	  {"sys_exit", ACTIVITY | NEEDED},
+	{"netif_receive_skb", RX | NEEDED},
+	{"sk_data_ready", RX | NEEDED},
+	{"sock_recv_length", RX | NEEDED},
+	{"sock_send_length", TX | NEEDED},
+	{"net_dev_start_xmit", BOTH | NEEDED},
+	{"inet_sock_set_state", BOTH | NEEDED},
+	/* names of threads */
+	{"sched_process_fork", BOTH},
+	{"sched_process_exec", BOTH},
+	{"sched_process_exit", BOTH},
+	{"task_rename", BOTH},
+	{"sched_switch", ACTIVITY | NEEDED},
+	{"sched_waking", ACTIVITY | NEEDED},
+	{"softirq_entry", ACTIVITY | NEEDED},
+	{"softirq_exit", ACTIVITY | NEEDED},
+	{"irq_handler_entry", ACTIVITY | NEEDED},
+	{"irq_handler_exit", ACTIVITY | NEEDED},
+	{"sys_enter", ACTIVITY | NEEDED},
+	{"sys_exit", ACTIVITY | NEEDED},
 };
 
 static int purpose_of(const char *name)

@@ -244,10 +244,9 @@ struct window window_write(const struct rings *rings, struct steal *steal, uint6
 	end_cores(rings, parts, &w);
 	free(parts);
 	machine = output_open(NSR_NO_CPU);
-	if (steal) {
-		threads_were_there(machine, w.from);
+	threads_were_there(machine, w.from);
+	if (steal)
 		steal_write(steal, machine, w.from);
-	}
 	end_file(machine, w.until);
 	w.bytes += machine->size;
 	free(machine);
