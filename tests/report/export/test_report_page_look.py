@@ -356,7 +356,7 @@ def test_both_axes_of_every_chart_have_a_title(opened: Any) -> None:
     assert text(opened, ".axis-y") == "core"
     assert up["right"] <= drawing["left"] + 1
     # Box plots of the table: their axis is in the heading, at the same positions.
-    assert text(opened, "#cause-table th.box").startswith("latency added to a message")
+    assert text(opened, "#cause-table th.box").startswith("latency added to each message")
     head, plot = (box(opened, f"#cause-table {css} svg") for css in ("th.box", "td.box"))
     assert (head["left"], head["width"]) == (plot["left"], plot["width"])
     assert len(opened.find_elements("css selector", ".box-axis text")) >= 2
