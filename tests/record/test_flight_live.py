@@ -655,6 +655,7 @@ def test_window_of_intel_pt_has_what_perf_wrote_for_it(
     for path, m in windows:
         assert (m["mode"], m["recorder_kind"], m["flight"]["options"]["after"]) == ("intel-pt", "bpf", 0.02)
         assert whole(path)
+        assert b"kthreadd" in (path / "records/machine.records").read_bytes()  # names of threads
         # /proc/kcore cannot be read under lockdown; a window without it reports this.
         has_text = (path / "perf.data/kcore_dir/kcore").exists()
         assert m["state"] == ("complete" if has_text else "cut")

@@ -4,10 +4,11 @@
     emulated.py DIR        captures that make-capture wrote below DIR
 
 The truth is when a cause acted, from the observer's log, cut by the request's lifetime. So a slow function counts in full for the
-request that calls it, and for those that wait meanwhile. A request is delayed by the cause if that is most of its extra latency (less
-NSight's own cost). The diagnosis is right (top-1) if the largest cause of this request is one of those that are right for messages, or
-names a function or thread of the scenario's list. Head-of-line blocking is right only for a request that was not read yet during most
-of it. ``named``: the share that names one, for head-of-line blocking what the requests ahead did.
+request that calls it, and for those that wait meanwhile. The cause delays a request if it is at least half of the request's extra
+latency without NSight's own cost. Top-1 is the share of these requests whose largest cause is a right answer for messages too, or names
+a function or thread of the scenario's list. Head-of-line blocking is right only for a request that was unread during most of the cause.
+``named``: the share whose largest cause names one; for head-of-line blocking, what the requests ahead did. The other scenarios delay
+messages before the read: evaluation/truth/emulated.py scores them.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def score(directory: Path, work: Path) -> table.Row:
         direction=REQUEST,
     )
     requests, scenario = emulated.served(capture), _scenario(directory)
-    inside, waiting = (_inside(directory, capture, requests, until) for until in ("last_ns", "read_ns"))
+    acted = _acted(directory, capture)
+    inside, waiting = (_inside(requests, until, acted) for until in ("last_ns", "read_ns"))
     row = table.Row("requests", scenario, "intel-pt")
     cause = SCENARIOS[scenario].cause
     delayed = inside[inside >= log_truth.MIN_NS]
@@ -103,8 +105,14 @@ def _told(directory: Path) -> dict[str, Any]:
     return found
 
 
-def _inside(directory: Path, capture: Capture, requests: pd.DataFrame, until: str) -> pd.Series:  # type: ignore[type-arg]
-    """By request, the ns up to its time ``until`` in which the cause acted and no program of the recording had the core."""
+def _inside(requests: pd.DataFrame, until: str, acted: emulated_truth.Intervals) -> pd.Series:  # type: ignore[type-arg]
+    """By request, the ns up to its time ``until`` in which the cause acted."""
+    first, last = (requests[name].to_numpy(np.int64) for name in ("first_ns", until))
+    return pd.Series(log_truth.share_ns(first, last, acted), index=requests["message_id"])
+
+
+def _acted(directory: Path, capture: Capture) -> emulated_truth.Intervals:
+    """When the cause acted and no program of the recording had the core; ns, monotonic."""
     told = _told(directory)
     cause = SCENARIOS[told["scenario"]].cause
     acted = emulated_truth.acted(directory, told, cause) if cause else []
@@ -112,9 +120,7 @@ def _inside(directory: Path, capture: Capture, requests: pd.DataFrame, until: st
     wide = np.array(acted or [], np.int64).reshape(-1)
     ns = clock.convert(wide, "tsc", "monotonic")[0].reshape(-1, 2)
     turns = emulated_truth._turns(capture.frame("contexts"), emulated_truth.RECORDER)
-    intervals = emulated_truth._without([(int(a), int(b)) for a, b in ns], turns)
-    first, last = (requests[name].to_numpy(np.int64) for name in ("first_ns", until))
-    return pd.Series(log_truth.share_ns(first, last, intervals), index=requests["message_id"])
+    return emulated_truth._without([(int(a), int(b)) for a, b in ns], turns)
 
 
 def _diagnosed(
@@ -154,6 +160,7 @@ def main() -> int:
     for directory in emulated.directories(args.captures):
         name = directory.name
         if name not in SCORED and SCENARIOS[name].cause is not None:
+            print(f"not scored: {name}", file=sys.stderr)
             continue
         with tempfile.TemporaryDirectory() as work:
             rows.append(score(directory, Path(work)))
