@@ -38,6 +38,16 @@ CHOSEN = "chosen"
 #: Value of ``direction``: whole requests, from arrival to reply, instead of messages.
 REQUEST = "request"
 
+
+def thing(direction: str) -> str:
+    """What is diagnosed, in one word.
+
+    >>> [thing(direction) for direction in ("rx", "tx", REQUEST, "interval")]
+    ['message', 'message', 'request', 'interval']
+    """
+    return direction if direction in (REQUEST, "interval") else "message"
+
+
 #: Options that select the messages that are compared.
 SLICES = ("slow", "baseline", "app", "port", "direction", "role", "decode")
 #: The same, and options for how they are compared.

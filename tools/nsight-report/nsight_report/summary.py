@@ -18,7 +18,7 @@ from .names import printable
 from .requests.figures import Figures, figures
 from .selection.options import Selection
 from .selection.slices import Slice
-from .stage import REQUEST
+from .stage import thing
 from .tables.data_frames import cause_names, each
 from .timeline.recording import TRACEPOINT_NOISE_NS
 from .units import counted, duration, percent, percentile, supported
@@ -190,7 +190,7 @@ def summarise(capture: CaptureTables) -> Summary:
         own_cost=own_cost(capture),
         blocking=blocking(capture.hol),
         requests=_requests(capture, chosen["pid"].unique()),
-        thing=capture.options.direction if capture.options.direction in (REQUEST, "interval") else "message",
+        thing=thing(capture.options.direction),
         chains=wait_chains(capture.anomalies),
         counted=counters.of_messages(capture.message_counters, capture.compared),
         # Without drops it does not matter who owns the ports, and the lookup takes time.

@@ -19,7 +19,7 @@ from ..export.terminal import bar, columns, print_table
 from ..names import printable
 from ..report_text import no_cause
 from ..requests.figures import NAMES, OF_CLIENT
-from ..stage import REQUEST
+from ..stage import REQUEST, thing
 from ..tables.data_frames import each, plain, record
 from ..timeline.calls_of_message import calls_of
 from ..units import bounded, duration, percent
@@ -203,7 +203,7 @@ def print_for_people(made: dict[str, Any], console: Console) -> None:
     done = {"rx": "received by", "tx": "sent by", "interval": "interval of", REQUEST: "read by"}[
         m["direction"]
     ]
-    what = "request" if m["direction"] == REQUEST else "message"
+    what = thing(str(m["direction"]))
     title = (
         f"{what} {m['message_id']}: {duration(m['latency_ns'])}, {done} {printable(m['comm'])}[{m['tid']}]"
     )

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..names import thread_name
-from ..stage import REQUEST
+from ..stage import REQUEST, thing
 from ..tables.data_frames import words
 from ..units import counted, duration
 from .folding import fold
@@ -162,7 +162,6 @@ class Timelines:
         hit = same & (self._first < high) & (self._last > low) & (self._id != message["message_id"])
         direction = str(message["direction"])
         at = np.flatnonzero(hit & (self._direction == direction))
-        thing = direction if direction in ("request", "interval") else "message"
         left_out = len(at) - _MOST_MESSAGES
         distance = np.abs(self._last[at] - int(message["last_ns"]))
         at = at[np.argsort(distance, kind="stable")[:_MOST_MESSAGES]]
@@ -175,7 +174,7 @@ class Timelines:
                     "message",
                     cpu=pd.NA if self._app_cpu[i] < 0 else int(self._app_cpu[i]),
                     depth=depth,
-                    name=f"{thing} {self._id[i]}",
+                    name=f"{thing(direction)} {self._id[i]}",
                     start_ns=max(first, low),
                     end_ns=min(last, high),
                     start_known="cut" if first < low else "measured",
@@ -184,7 +183,7 @@ class Timelines:
                 )
             )
         if left_out > 0:
-            found.append(_row("left out", name=counted(left_out, f"other {thing}")))
+            found.append(_row("left out", name=counted(left_out, f"other {thing(direction)}")))
         return found
 
 
