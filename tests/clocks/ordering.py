@@ -28,10 +28,16 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(HERE.parent), str(ROOT / "tools/nsight-report")]
 
 import ordering_record  # noqa: E402
-from machinery.harness import retries  # noqa: E402
+from machinery.harness import built, retries  # noqa: E402
 from nsight_report import clocks  # noqa: E402
 from nsight_report.clocks import clock_readings  # noqa: E402
 from nsight_report.clocks.segments import from_table  # noqa: E402
+
+
+def build() -> None:
+    """Compile the programs."""
+    for place in (ordering_record.NSIGHT_CLOCK.parent, HERE):
+        built.make(place)
 
 
 @dataclasses.dataclass
@@ -186,7 +192,7 @@ def main() -> int:
     parser.add_argument("--stale", action="store_true", help="use only the first state of the clock")
     parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="keep the recording there")
     args = parser.parse_args()
-    ordering_record.build()
+    build()
     with tempfile.TemporaryDirectory() as scratch:
         directory = args.keep or Path(scratch)
         directory.mkdir(exist_ok=True)

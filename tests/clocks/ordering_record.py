@@ -24,12 +24,6 @@ SECONDS = 20.0
 POLL_US = 1000  # of nsight-clock, unless an option changes it
 
 
-def build() -> None:
-    """Compile the programs."""
-    for place in (NSIGHT_CLOCK.parent, HERE):
-        subprocess.run(["make", "-s", "-C", str(place)], check=True)
-
-
 def record(
     directory: Path, n_pairs: int, seconds: float, poll_us: int = POLL_US, disturb: bool = False
 ) -> None:

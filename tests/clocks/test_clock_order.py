@@ -15,6 +15,7 @@ import ordering
 import ordering_record
 import pyarrow as pa
 import pytest
+from machinery.harness import built
 from nsight_report import clocks
 from nsight_report.clocks import clock_readings
 
@@ -138,7 +139,7 @@ def test_two_steps_while_the_reader_was_away_are_in_order() -> None:
 def host(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, clock_readings.Readings]:
     """A second of readings of this machine's clock."""
     directory = tmp_path_factory.mktemp("order")
-    ordering_record.build()
+    ordering.build()
     ordering_record.record(directory, 200_000, 1.0)
     return ordering.load(directory)
 
@@ -189,6 +190,6 @@ def test_the_program_says_pass() -> None:
 
 def test_the_clock_is_not_disturbed_outside_a_guest() -> None:
     program = Path(ordering.__file__).parent / "disturb_clock"
-    subprocess.run(["make", "-s", "-C", str(program.parent)], check=True)
+    built.make(program.parent)
     done = subprocess.run([str(program), "1"], capture_output=True, text=True, env={})
     assert done.returncode == 4 and "NSIGHT_GUEST=1" in done.stderr

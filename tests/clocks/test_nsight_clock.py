@@ -11,6 +11,7 @@ import clock_lines as cl
 import numpy as np
 import ordering_record
 import pytest
+from machinery.harness import built
 from nsight_report import clocks
 from nsight_report.clocks import clock_readings
 
@@ -23,7 +24,7 @@ CHECK_MS, POLL_MS, CALM_POLL_MS = 100, 1, 3
 
 @pytest.fixture(scope="module", autouse=True)
 def _built() -> None:
-    subprocess.run(["make", "-s", "-C", str(ordering_record.NSIGHT_CLOCK.parent)], check=True)
+    built.make(ordering_record.NSIGHT_CLOCK.parent)
 
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from machinery.harness import built
 from machinery.pt_emulation.fixtures import unpack
 
 from conftest import skip_or_fail
@@ -147,7 +148,7 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Path:
         skip_or_fail("decoder", "nsight-decode is not built (hint: make decoder)")
     if not shutil.which("perf"):
         skip_or_fail("perf", "perf is not installed")
-    subprocess.run(["make", "-s", "-C", parity.SCRIPTS / "dlfilters"], check=True)
+    built.make(parity.SCRIPTS / "dlfilters")
     return unpack.unpack("quiet", tmp_path_factory.mktemp("errors"))
 
 

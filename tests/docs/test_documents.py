@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from machinery.harness import built
 from nsight_report.capture import message_events, message_lines
 
 from conftest import skip_or_fail
@@ -42,7 +43,7 @@ def help_text(page: str) -> str:
     elif page in RUST_TOOLS and not TOOLS[page].exists():
         skip_or_fail("decoder", f"{TOOLS[page].name} is not built (hint: make decoder)")
     elif not TOOLS[page].exists():
-        subprocess.run(["make", "-s", "-C", str(TOOLS[page].parent)], check=True)
+        built.make(TOOLS[page].parent)
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     return done.stdout + done.stderr
 

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from machinery.harness import built
 from machinery.pt_emulation.fixtures import unpack
 
 from conftest import skip_or_fail
@@ -19,7 +19,7 @@ def programs() -> None:
     """perf, and the filter."""
     if not shutil.which("perf"):
         skip_or_fail("perf", "perf is not installed")
-    subprocess.run(["make", "-s", "-C", str(runs.FILTER.parent)], check=True)
+    built.make(runs.FILTER.parent)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ unknown. So of ten rounds of each case, some are there, and what is known is rig
 import json
 import os
 import shutil
-import subprocess
 from itertools import takewhile
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import nsight_report
 import numpy as np
 import pandas as pd
 import pytest
+from machinery.harness import built
 from nsight_report import cli
 from nsight_report.waits import Activity, explain
 from nsight_report.waits.tiles import WAITING
@@ -73,7 +73,7 @@ def recorded(tmp_path_factory):
     require_live("bpf")
     if not shutil.which("make") or not shutil.which("gcc"):
         skip_or_fail("compiler", "make or gcc is not installed")
-    subprocess.run(["make", "-s", "-C", str(LOAD), "build/waiting"], check=True)
+    built.make(LOAD, "build/waiting")
     directory = tmp_path_factory.mktemp("waits") / "a.nsight"
     # Files in memory need no disk.
     data = ROOT / "build/waits-live"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from machinery.harness import built
 from machinery.harness.judged import judge
 from machinery.testbed import ports
 from machinery.testbed.bed import Testbed, build_programs, on_path
@@ -74,7 +75,7 @@ def test_neighbour_is_named_and_is_gone_after_the_split(tmp_path: Path) -> None:
 
 def test_messages_of_lwip_are_the_requests_of_the_client_with_every_stamp(tmp_path: Path) -> None:
     require(stories.USER_STACK)
-    subprocess.run(["make", "-s", "-C", str(Path(__file__).parent)], check=True)
+    built.make(Path(__file__).parent)
     capture, log = tmp_path / "lwip.nsight", tmp_path / "load.tsv"
     with Testbed(realtime=True) as bed:
         server = stories.start_lwip(bed, bed.reserve_port(), 1)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from pathlib import Path
 
 from nsight_demo import bed
@@ -11,6 +12,7 @@ from nsight_demo.bed import HOG, LOAD, Server, on_path
 from nsight_demo.namespaces import SERVER4, LinkOptions
 from nsight_demo.processes import BedError, run
 
+from ..harness import built
 from .ports import Port
 from .turn import turn
 
@@ -77,8 +79,11 @@ class Testbed(bed.Bed):
 
 def build_programs() -> None:
     """Build the load client, the hog, the flood and the batches if a source is newer."""
-    bed.build_programs()
-    run(["make", "-s", "-C", str(LOAD_DIR)])
+    for directory in (bed.LOAD_DIR, LOAD_DIR):
+        try:
+            built.make(directory)
+        except subprocess.CalledProcessError as error:
+            raise BedError(f"{error}") from error
 
 
 __all__ = ["FLOOD", "HOG", "LOAD", "LOAD_DIR", "BedError", "Server", "Testbed", "build_programs", "on_path"]

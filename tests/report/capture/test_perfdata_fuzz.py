@@ -14,6 +14,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from machinery.harness import built
 from nsight_report.capture import native
 from nsight_report.capture.perf_data import EVENT, KINDS
 from perf_file_bytes import FORMATS, LOOPBACK, data_range, killed
@@ -36,10 +37,7 @@ def checked() -> Path:
     """The directory of the checked programs; they are built if they are out of date."""
     if not shutil.which("make"):
         skip_or_fail("compiler", "make is not installed")
-    subprocess.run(
-        ["make", "-s", "-C", str(NATIVE), "build/asan/nsight-perfdata", "build/asan/nsight-contexts"],
-        check=True,
-    )
+    built.make(NATIVE, "build/asan/nsight-perfdata", "build/asan/nsight-contexts")
     return NATIVE / "build" / "asan"
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from machinery.harness import built
 from machinery.made_up import record_files as rf
 from nsight_report.capture import native
 from nsight_report.capture.perf_data import EVENT, KINDS
@@ -41,8 +42,7 @@ def checked() -> Path:
     """The directory of the checked programs; they are built if they are out of date."""
     if not shutil.which("make"):
         skip_or_fail("compiler", "make is not installed")
-    programs = ["build/asan/nsight-rawdata", "build/asan/nsight-contexts"]
-    subprocess.run(["make", "-s", "-C", str(NATIVE), *programs], check=True)
+    built.make(NATIVE, "build/asan/nsight-rawdata", "build/asan/nsight-contexts")
     return NATIVE / "build" / "asan"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from event_builder import CLIENT, SERVER, Recording
+from machinery.harness import built
 from machinery.load import http2
 from nsight_report.capture import native
 from nsight_report.errors import BadInput
@@ -280,7 +281,7 @@ def test_what_is_no_pcap_file_is_refused(tmp_path, content):
 
 
 def test_damaged_packets_never_crash_the_native_program(tmp_path):
-    subprocess.run(["make", "-s", "-C", str(NATIVE), "build/asan/nsight-framing"], check=True)
+    built.make(NATIVE, "build/asan/nsight-framing")
     program = NATIVE / "build" / "asan" / "nsight-framing"
     get = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
     chunks = b"POST /y HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"

@@ -15,7 +15,7 @@ from pathlib import Path
 import nsight_report
 import numpy as np
 import pytest
-from machinery.harness import warm
+from machinery.harness import built, warm
 from nsight_report.capture import native
 from nsight_report.perf_import import import_perf_data
 from recording import AUXTRACE, AUXTRACE_INFO, Recording, record
@@ -159,7 +159,7 @@ def test_losses_of_an_untrusted_manifest_are_taken_only_if_they_are_such(tmp_pat
 def test_damaged_recordings_end_in_an_error_with_a_fix_or_in_a_capture(tmp_path: Path) -> None:
     """With the sanitizers; a recording that they accept must not break its readers either."""
     checked = NATIVE / "build/asan/nsight-perfdata"
-    subprocess.run(["make", "-s", "-C", str(NATIVE), "build/asan/nsight-perfdata"], check=True)
+    built.make(NATIVE, "build/asan/nsight-perfdata")
     whole = small(tmp_path / "whole.data").read_bytes()
     rng = random.Random(20261121)
     environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
