@@ -300,7 +300,7 @@ def test_two_watch_at_once_under_load_and_nothing_is_left(veth: Link, port: int)
         try:
             with Watch("--port", port) as one, Watch("--port", port) as other:
                 held = programs(one.process.pid) | programs(other.process.pid)
-                assert len(held) == 16 and in_kernel(held) == held
+                assert len(held) == 18 and in_kernel(held) == held
                 time.sleep(0.1)
         finally:
             leave.set()

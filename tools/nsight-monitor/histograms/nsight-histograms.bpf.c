@@ -2,5 +2,6 @@
 /* The programs of nsight-histograms: one for each tracepoint. */
 #include "connections.bpf.h"
 #include "packets.bpf.h"
+#include "reads.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Programs that see sockets: hand-off, read, send. */
+/* Programs that see sockets: hand-off, send. Reads are in reads.bpf.h. */
 #ifndef NSIGHT_MONITOR_SOCKETS_BPF_H
 #define NSIGHT_MONITOR_SOCKETS_BPF_H
 
 #include "readers.bpf.h"
 #include "stamps.bpf.h"
-
-#define MSG_ERRQUEUE 0x2000 /* reads from the error queue, which are no messages */
 
 /* A message that waits in a socket; handoff 0: none waits. */
 struct message {
@@ -29,8 +27,9 @@ struct waiting {
 	/* TCP merges waiting packets, so the messages after the first one are kept here. */
 	__u32 taken, added;
 	struct message behind[BEHIND];
-	__u32 rcv_nxt; /* at the last hand-off */
-	bool ours;     /* a selected process reads from it */
+	__u32 rcv_nxt;	  /* at the last hand-off */
+	__u32 copied_seq; /* at the last hand-off or read */
+	bool ours;	  /* a selected process reads from it */
 };
 
 struct {
@@ -143,6 +142,7 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 		if (!tp || is_only_end(tp, w, state))
 			return 0;
 		w->rcv_nxt = tp->rcv_nxt;
+		w->copied_seq = tp->copied_seq;
 	}
 	buffer = buffer_of(core, AT_HANDOFF, newest);
 	p = place_of(buffer);
@@ -175,182 +175,6 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 	/* When this datagram becomes the next to be read, its place in the table gives the time. */
 	if (!tcp && is_its)
 		p->handoff = now;
-	return 0;
-}
-
-/* The buffer of the datagram to be read next; 0: there is none. */
-static __always_inline __u64 next_buffer(struct core *core, struct sock *sk)
-{
-	struct udp_sock *up = (struct udp_sock *)sk;
-
-	if (BPF_CORE_READ(up, reader_queue.qlen))
-		return (__u64)BPF_CORE_READ(up, reader_queue.next, head);
-	return sk->sk_receive_queue.qlen ? buffer_of(core, AT_READ, sk->sk_receive_queue.next) : 0;
-}
-
-/* The next datagram becomes the first message. False: there is none, or its hand-off is still to
- * come. */
-static __always_inline bool next_of_datagrams(struct core *core, struct sock *sk, struct waiting *w)
-{
-	__u64 next = next_buffer(core, sk);
-	struct packet *p = place_of(next);
-
-	if (!next)
-		return false;
-	if (!is_known(p, next, PACKET_RECEIVED)) {
-		count(core, COUNT_READ_BORROWED);
-		w->first = w->last;
-	} else if (p->handoff) {
-		w->first.arrival = p->time;
-		barrier();
-		w->first.handoff = p->handoff;
-	} else {
-		return false;
-	}
-	return true;
-}
-
-/* The first message after the bytes that were read becomes the first one. True: there is one. */
-static __always_inline bool next_of_stream(struct core *core, struct waiting *w, __u32 copied_seq)
-{
-	for (int i = 0; i < BEHIND && w->taken != w->added; i++) {
-		struct message *m = &w->behind[w->taken & (BEHIND - 1)];
-
-		w->taken++;
-		if ((__s32)(m->end - copied_seq) > 0) {
-			w->first = *m;
-			return true;
-		}
-	}
-	/* More messages waited than there is room for. */
-	count(core, COUNT_READ_BORROWED);
-	w->first = w->last;
-	return true;
-}
-
-/* Whether only a part of what was handed off was read. */
-static __always_inline bool is_part(__u32 end, __u32 copied_seq)
-{
-	return (__s32)(end - copied_seq) > 0;
-}
-
-/* Everything was read: the next hand-off is the first message. */
-static __always_inline bool is_last(const struct waiting *w, __u32 copied_seq, bool ending)
-{
-	return (__s32)(w->rcv_nxt - ending - copied_seq) <= 0;
-}
-
-/* Messages before ``begin``, where a read began, were taken without a read probe: by splice,
- * zero-copy receive, or a sockmap. */
-static __always_inline void skip_taken(struct core *core, struct waiting *w, __u32 begin)
-{
-	if (!w->first.handoff || is_part(w->first.end, begin))
-		return;
-	count(core, COUNT_TAKEN);
-	w->left = 0;
-	w->first.handoff = 0;
-	barrier();
-	next_of_stream(core, w, begin);
-	/* The hand-off of the data that was read is still to come. */
-	if (!is_part(w->first.end, begin))
-		w->first.handoff = 0;
-}
-
-/* Go on to the message after the one that was read. */
-static __always_inline void advance(struct core *core, struct sock *sk, struct waiting *w, bool tcp,
-				    __u64 now)
-{
-	struct message read = w->first;
-	__u32 copied_seq = 0;
-
-	/* From here on, a hand-off on another core finds no first message and becomes the first. */
-	w->left = 0;
-	w->first.handoff = 0;
-	barrier();
-	if (tcp) {
-		struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
-		bool ending = sk->__sk_common.skc_state != TCP_ESTABLISHED;
-
-		if (!tp)
-			return;
-		copied_seq = tp->copied_seq;
-		if (is_last(w, copied_seq, ending))
-			return;
-		if (is_part(read.end, copied_seq)) {
-			w->first = read;
-			return;
-		}
-	}
-	if (tcp ? !next_of_stream(core, w, copied_seq) : !next_of_datagrams(core, sk, w))
-		return;
-	w->left = now;
-}
-
-SEC("tp_btf/sock_recv_length")
-int BPF_PROG(on_sock_recv_length, struct sock *sk, int result, int flags)
-{
-	struct task_struct *task;
-	struct waiting *w;
-	struct core *core;
-	__u64 now, handoff, arrival, left;
-	__u32 group;
-	bool tcp;
-
-	if (result < 0 || !is_asked_for(sk))
-		return 0;
-	tcp = sk->sk_protocol == IPPROTO_TCP;
-	if (tcp && !result)
-		return 0;
-	core = this_core();
-	if (!core)
-		return 0;
-	if (flags & (MSG_PEEK | MSG_ERRQUEUE)) {
-		count(core, COUNT_PEEK);
-		return 0;
-	}
-	w = bpf_sk_storage_get(&waiting, sk, 0, 0);
-	if (w && tcp) {
-		struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
-
-		/* The connection's end takes a sequence number, too. */
-		if (tp)
-			skip_taken(core, w,
-				   tp->copied_seq - result -
-					   (sk->__sk_common.skc_state != TCP_ESTABLISHED &&
-					    tp->copied_seq == tp->rcv_nxt));
-	}
-	/* Another reader of the socket may change these at any time, so they are read once, and
-	 * before now. */
-	handoff = w ? w->first.handoff : 0;
-	if (!handoff) {
-		if (!only_process || is_process_asked_for())
-			count(core, COUNT_READ_NO_HANDOFF);
-		return 0;
-	}
-	arrival = w->first.arrival;
-	left = w->left;
-	now = bpf_ktime_get_ns();
-	w->ours = !only_process || is_process_asked_for();
-	if (w->ours && now >= handoff && !is_short_queue(sk)) {
-		group_by_reader(core, w);
-		group = group_of(core, sk, w, 0);
-		observe(STAGE_HANDOFF_READ, group, now - handoff);
-		if (!arrival)
-			count(core, COUNT_READ_NO_ARRIVAL);
-		else if (tcp)
-			observe(STAGE_TCP_READ, group, now - arrival);
-		else
-			observe(STAGE_UDP_READ, group, now - arrival);
-		if (left)
-			observe(STAGE_HEAD_OF_LINE, group, now - (left > handoff ? left : handoff));
-		if (wanted(STAGE_RUN_QUEUE)) {
-			task = bpf_get_current_task_btf();
-			observe_run_queue(core, task, group, handoff, now);
-		}
-		if (!w->request)
-			w->request = arrival;
-	}
-	advance(core, sk, w, tcp, now);
 	return 0;
 }
 

@@ -22,17 +22,17 @@
 	X(UDP_ENQUEUED, "udp-socket-enqueued", "arrival", "hand-off to the socket", \
 	  "netif_receive_skb sk_data_ready", "") \
 	X(TCP_READ, "tcp-socket-read", "arrival of the oldest message that waits", "read returns", \
-	  "netif_receive_skb sk_data_ready tcp_probe sock_recv_length", "") \
+	  "netif_receive_skb sk_data_ready tcp_probe sock_recv_length tcp_rcv_space_adjust", "") \
 	X(UDP_READ, "udp-socket-read", "arrival", "read returns", \
 	  "netif_receive_skb sk_data_ready sock_recv_length", "") \
 	X(HANDOFF_READ, "handoff-to-read", "hand-off to the socket", "read returns", \
-	  "sk_data_ready sock_recv_length", "") \
+	  "sk_data_ready sock_recv_length tcp_rcv_space_adjust", "") \
 	X(RUN_QUEUE, "run-queue", "the reader becomes runnable", "it runs; the part between hand-off and read", \
-	  "sk_data_ready sock_recv_length", "sched_info") \
+	  "sk_data_ready sock_recv_length tcp_rcv_space_adjust", "sched_info") \
 	X(HEAD_OF_LINE, "head-of-line", "a read that leaves the message behind", "its own read returns", \
-	  "sk_data_ready sock_recv_length", "") \
+	  "sk_data_ready sock_recv_length tcp_rcv_space_adjust", "") \
 	X(REQUEST, "request", "arrival of a message", "the reply's send call returns", \
-	  "netif_receive_skb sk_data_ready sock_recv_length sock_send_length", "") \
+	  "netif_receive_skb sk_data_ready sock_recv_length tcp_rcv_space_adjust sock_send_length", "") \
 	X(TCP_DRIVER, "tcp-driver", "TCP transmits a segment", "the driver gets it", \
 	  "net_dev_start_xmit", "tstamp_type") \
 	X(QDISC, "qdisc", "the queueing discipline gets the packet", "the driver gets it", \
@@ -65,7 +65,7 @@
 	X(READ_NO_HANDOFF, "read_without_handoff") \
 	X(READ_NO_ARRIVAL, "read_without_arrival") \
 	X(READ_BORROWED, "read_with_later_handoff") /* too many waited: the times of an older one are lost */ \
-	X(TAKEN, "taken_without_read") /* by splice or similar, before a read */ \
+	X(TAKEN, "taken_without_read") /* by a sockmap or similar, before a read */ \
 	X(READ_NEW_THREAD, "read_by_new_thread") /* the run-queue stage knows it from now on */ \
 	X(SEVERAL_SWITCHES, "read_after_several_switches") \
 	X(PEEK, "peek") \
