@@ -30,6 +30,7 @@ TEXT = lines.header("port") + lines.snapshot(
     groups={"2": 80},
     counts={"stamp_kernel": 7, "no_stamp_zero": 3, "peek": 1},
     missed=2,
+    ended=[{"stage": "tcp-socket-read", "sum_ns": 9, "n": {"1": 4, "2": 1}}],
     realtime_ns=int(time.time() * 1e9),
 )
 HANGS_S = 120
@@ -95,6 +96,7 @@ def test_metrics_are_those_of_the_line_and_promtool_finds_no_fault(served: tuple
     assert 'nsight_receive_stamps_total{result="no_stamp_zero"} 3.0\n' in text
     assert 'nsight_monitor_exceptions_total{kind="peek"} 1.0\n' in text
     assert "nsight_monitor_missed_runs_total 2.0\n" in text
+    assert 'nsight_monitor_ended_latencies_total{stage="tcp-socket-read"} 5.0\n' in text
     try:
         done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
     except FileNotFoundError:

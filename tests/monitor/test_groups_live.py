@@ -10,6 +10,7 @@ from socket import socket
 import pytest
 from monitored import Watch, connected, inode, link
 from nsight_monitor import snapshots
+from nsight_monitor.histogram import total
 from nsight_monitor.snapshots import Snapshot
 
 pytestmark = pytest.mark.live
@@ -62,8 +63,12 @@ def test_new_groups_get_the_places_of_those_that_ended() -> None:
             assert by_port(ended) == by_port(crowded)
             free = until(watch, lambda s: not s.groups)
             assert by_port(free) == {}
+            # Their latencies are still there.
+            assert free.ended == {STAGE: total(h for h in ended.histograms.values())}
+            assert free.ended[STAGE].count == 9
             for port in (7004, 7005, 7006, 7001):
                 receive(port, 2)
         assert by_port(watch.result) == dict.fromkeys((7001, 7004, 7005, 7006), 2)
+        assert watch.result.ended == free.ended
         assert watch.result.counts["group_overflow"] == 0
         assert not watch.result.groups.keys() & (ended.groups.keys() | crowded.groups.keys())

@@ -55,6 +55,27 @@ def test_totals_are_since_the_start() -> None:
     assert "  20.0 s" in done.stdout
 
 
+def ending() -> str:
+    """Two groups; one of them ends, after 3 more latencies that no line had shown in it."""
+    first, second = (lines.histogram("ip-start", group, 100 * group, b1=10 * group) for group in (2, 3))
+    last = lines.histogram("ip-start", 3, 340, b1=34)
+    ended = [{"stage": "ip-start", "sum_ns": 230, "n": {"1": 20, "4": 3}}]
+    both = lines.snapshot(10, first, second, groups={"2": "web", "3": "db"})
+    return lines.header("comm") + both + lines.snapshot(20, last, groups={"3": "db"}, ended=ended)
+
+
+def test_latencies_of_groups_that_ended_stay_in_the_total() -> None:
+    assert [row[1:3] for row in rows(monitor("--input", "-", "--total", text=ending()).stdout)] == [
+        ["db", "30"], ["web", "20"], ["db", "34"], ["(ended)", "23"],
+    ]  # fmt: skip
+
+
+def test_an_interval_has_only_the_latencies_of_ended_groups_that_are_new() -> None:
+    assert [row[1:3] for row in rows(monitor("--input", "-", text=ending()).stdout)] == [
+        ["db", "30"], ["web", "20"], ["db", "4"], ["(ended)", "3"],
+    ]  # fmt: skip
+
+
 def test_groups_stand_in_order_of_their_counts_with_their_names_made_plain() -> None:
     text = lines.header("comm") + lines.snapshot(
         10,
@@ -70,9 +91,9 @@ def test_groups_stand_in_order_of_their_counts_with_their_names_made_plain() -> 
 
 def test_two_groups_never_have_one_name() -> None:
     """Prometheus would reject both."""
-    groups = {"2": "a\x01", "3": "a\x02", "4": "(others)"}
+    groups = {"2": "a\x01", "3": "a\x02", "4": "(others)", "5": "(ended)"}
     found = names.Names("comm").of(snapshots.snapshot(lines.snapshot(1, groups=groups)))
-    assert found == {0: "(others)", 1: "(none)", 2: "a?", 3: "a? #3", 4: "(others) #4"}
+    assert found == {0: "(others)", 1: "(none)", 2: "a?", 3: "a? #3", 4: "(others) #4", 5: "(ended) #5"}
 
 
 def test_a_group_that_ended_and_came_again_has_its_name_again() -> None:

@@ -23,6 +23,7 @@ def test_a_line_says_what_it_said() -> None:
     histogram = snapshot.histograms["ip-start", 2]
     assert (histogram.n[8], histogram.n[9], histogram.count, histogram.sum_ns) == (2, 1, 3, 700)
     assert (snapshot.groups, snapshot.missed, snapshot.last) == ({2: 80}, 3, False)
+    assert snapshot.ended == {}
 
 
 def test_a_line_that_was_cut_ends_the_input() -> None:
@@ -79,6 +80,9 @@ def test_a_line_of_another_kind_with_something_else_is_refused(row: dict[str, ob
         {"histograms": [lines.histogram("ip-start", 0, 1, b40=1)]},
         {"histograms": [lines.histogram("ip-start", 0, 1, **{"b-1": 1})]},
         {"histograms": [lines.histogram("ip-start", 0, -1, b1=1)]},
+        {"ended": 1},
+        {"ended": [3]},
+        {"ended": [{"stage": "ip-start"}]},
     ],
     ids=json.dumps,
 )

@@ -14,7 +14,8 @@
 void groups_begin(struct groups *g)
 {
 	g->of = calloc(g->n, sizeof(*g->of));
-	if (!g->of)
+	g->ended = calloc(1, sizeof(*g->ended));
+	if (!g->of || !g->ended)
 		fail(EXIT_REFUSED, "take fewer --groups", "no memory for the groups");
 	g->next_number = g->n;
 	for (__u32 place = g->n; place-- > 0;) {
@@ -50,12 +51,21 @@ static int n_taken(const struct groups *g)
 	return n;
 }
 
+/* Exchanged, and not read and then cleared: a program may still count here. */
+static void move(struct histogram *to, struct histogram *from)
+{
+	for (int bucket = 0; bucket < N_BUCKETS; bucket++)
+		to->n[bucket] += __atomic_exchange_n(&from->n[bucket], 0, __ATOMIC_RELAXED);
+	to->sum_ns += __atomic_exchange_n(&from->sum_ns, 0, __ATOMIC_RELAXED);
+}
+
 static void free_place(struct groups *g, __u32 place)
 {
 	struct group *group = &g->of[place];
 
 	for (int core = 0; core < g->n_cores; core++)
-		memset(&g->histograms[core * g->n + place], 0, sizeof(*g->histograms));
+		for (int stage = 0; stage < N_STAGES; stage++)
+			move(&g->ended->of[stage], &g->histograms[core * g->n + place].of[stage]);
 	*group = (struct group){.number = g->next_number++};
 	bpf_map_update_elem(g->free_places, NULL, &place, BPF_ANY);
 }

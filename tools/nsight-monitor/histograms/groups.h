@@ -25,6 +25,7 @@ struct groups {
 	int n, n_cores, map, free_places;
 	uint64_t idle_ns, next_number;
 	struct histograms *histograms; /* [core][group] */
+	struct histograms *ended;      /* of all groups whose places were freed */
 	volatile __u32 *epoch; /* of the programs; they look up places again in a new epoch */
 	volatile __u64 *n_ended;
 };

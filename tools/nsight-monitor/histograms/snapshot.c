@@ -63,6 +63,45 @@ static uint64_t load(const __u64 *counter)
 	return *(const volatile __u64 *)counter;
 }
 
+static uint64_t count_of(const struct histogram *h)
+{
+	uint64_t count = 0;
+
+	for (int b = 0; b < N_BUCKETS; b++)
+		count += h->n[b];
+	return count;
+}
+
+/* Without the end of the object */
+static void print_histogram(const char *comma, int stage, const struct histogram *h)
+{
+	const char *between = "";
+
+	printf("%s{\"stage\":\"%s\",\"sum_ns\":%" PRIu64 ",\"n\":{", comma, stage_names[stage],
+	       (uint64_t)h->sum_ns);
+	for (int b = 0; b < N_BUCKETS; b++) {
+		if (!h->n[b])
+			continue;
+		printf("%s\"%d\":%" PRIu64, between, b, (uint64_t)h->n[b]);
+		between = ",";
+	}
+	putchar('}');
+}
+
+static struct histogram of_all_cores(const struct groups *g, int place, int stage)
+{
+	struct histogram sum = {0};
+
+	for (int core = 0; core < g->n_cores; core++) {
+		const struct histogram *h = &g->histograms[core * g->n + place].of[stage];
+
+		for (int b = 0; b < N_BUCKETS; b++)
+			sum.n[b] += load(&h->n[b]);
+		sum.sum_ns += load(&h->sum_ns);
+	}
+	return sum;
+}
+
 static void print_histograms(const struct snapshot *s)
 {
 	const struct groups *g = &s->groups;
@@ -74,36 +113,30 @@ static void print_histograms(const struct snapshot *s)
 		if (!group_is_printed(g, place))
 			continue; /* its first latency has just come */
 		for (int stage = 0; stage < N_STAGES; stage++) {
-			uint64_t n[N_BUCKETS] = {0}, sum = 0, count = 0;
-			const char *between = "";
+			struct histogram h = of_all_cores(g, place, stage);
 
-			for (int core = 0; core < g->n_cores; core++) {
-				const struct histogram *h =
-					&g->histograms[core * g->n + place].of[stage];
-
-				for (int b = 0; b < N_BUCKETS; b++) {
-					uint64_t of_core = load(&h->n[b]);
-
-					n[b] += of_core;
-					count += of_core;
-				}
-				sum += load(&h->sum_ns);
-			}
-			if (!count)
+			if (!count_of(&h))
 				continue;
-			s->seen[place] += count;
-			printf("%s{\"stage\":\"%s\",\"group\":%" PRIu64 ",\"sum_ns\":%" PRIu64
-			       ",\"n\":{",
-			       comma, stage_names[stage], g->of[place].number, sum);
-			for (int b = 0; b < N_BUCKETS; b++) {
-				if (!n[b])
-					continue;
-				printf("%s\"%d\":%" PRIu64, between, b, n[b]);
-				between = ",";
-			}
-			fputs("}}", stdout);
+			s->seen[place] += count_of(&h);
+			print_histogram(comma, stage, &h);
+			printf(",\"group\":%" PRIu64 "}", g->of[place].number);
 			comma = ",";
 		}
+	}
+	fputs("]", stdout);
+}
+
+static void print_ended(const struct histograms *ended)
+{
+	const char *comma = "";
+
+	fputs("\"ended\":[", stdout);
+	for (int stage = 0; stage < N_STAGES; stage++) {
+		if (!count_of(&ended->of[stage]))
+			continue;
+		print_histogram(comma, stage, &ended->of[stage]);
+		putchar('}');
+		comma = ",";
 	}
 	fputs("]", stdout);
 }
@@ -147,6 +180,8 @@ bool snapshot_print(struct snapshot *s, bool last)
 	print_groups(s);
 	putchar(',');
 	print_histograms(s);
+	putchar(',');
+	print_ended(s->groups.ended);
 	putchar(',');
 	print_counts(s);
 	printf(",\"missed\":%" PRIu64, programs_missed(s->object));

@@ -124,6 +124,10 @@ class Collector:
             "nsight_monitor_exceptions", "Packets, reads and sends of which a stage could not be measured as usual.",
             labels=["kind"],
         )  # fmt: skip
+        ended = CounterMetricFamily(
+            "nsight_monitor_ended_latencies", "Latencies of groups that ended: they are in no histogram any more.",
+            labels=["stage"],
+        )  # fmt: skip
         missed = CounterMetricFamily(
             "nsight_monitor_missed_runs", "Runs of BPF programs that the kernel left out."
         )
@@ -143,12 +147,14 @@ class Collector:
                 latency.add_metric(list(labelled.values()), buckets, histogram.sum_ns / 1e9)
             for name, n in snapshot.counts.items():
                 (stamps if "stamp_" in name else exceptions).add_metric([name], n)
+            for stage, histogram in snapshot.ended.items():
+                ended.add_metric([stage], histogram.count)
             missed.add_metric([], snapshot.missed)
             updated.add_metric([], snapshot.realtime_ns / 1e9)
             windows.add_metric([], self._n_windows)
         for stage, (name, at) in self._windows.items():
             last.add_metric([stage, name], at)
-        yield from (latency, stamps, exceptions, missed, updated, windows, last)
+        yield from (latency, stamps, exceptions, ended, missed, updated, windows, last)
 
     def _histograms(self, snapshot: Snapshot) -> Iterator[tuple[tuple[str, int], dict[str, str], Histogram]]:
         names = self._names.of(snapshot)

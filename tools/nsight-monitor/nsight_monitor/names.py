@@ -63,6 +63,8 @@ def cgroups(root: Path) -> dict[int, str]:
 
 
 _OWN = {OTHER: "(others)", NONE: "(none)"}
+#: All groups that ended.
+ENDED = "(ended)"
 
 
 class Names:
@@ -106,7 +108,7 @@ class Names:
 
     def _add(self, n: int, name: str) -> None:
         name = plain(name)[:MOST_NAME]
-        used = {*_OWN.values(), *self._known.values()}
+        used = {*_OWN.values(), ENDED, *self._known.values()}
         while name in used:
             name += f" #{n}"
         self._known[n] = name

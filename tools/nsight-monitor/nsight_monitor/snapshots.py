@@ -51,7 +51,8 @@ class Header:
 class Snapshot:
     """Sums since the beginning.
 
-    ``histograms`` by stage and group; ``groups``: the meaning of a group's number (a port, a name, the number
+    ``histograms`` by stage and group; ``ended`` by stage: of all groups that ended and are no longer in
+    ``histograms``. ``groups``: the meaning of a group's number (a port, a name, the number
     of a cgroup, a namespace, or interface | namespace << 32). ``counts``: of packets and reads without a
     time, by reason. ``missed``: runs that the kernel skipped. ``last``: the final one.
     """
@@ -64,6 +65,7 @@ class Snapshot:
     counts: dict[str, int]
     missed: int
     cost: dict[str, dict[str, int]] = field(default_factory=dict)
+    ended: dict[str, Histogram] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,9 @@ def other(line: str) -> Line:
             missed=_number(row["missed"]),
             cost={
                 _text(p): {_text(k): _number(n) for k, n in v.items()} for p, v in row.get("cost", {}).items()
+            },
+            ended={
+                stage: h for (stage, _), h in (_histogram(r | {"group": OTHER}) for r in row.get("ended", ()))
             },
         )
     except (KeyError, TypeError, ValueError, AttributeError) as e:

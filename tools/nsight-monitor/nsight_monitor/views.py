@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .histogram import EMPTY, Histogram
-from .names import Names
+from .histogram import EMPTY, Histogram, total
+from .names import ENDED, Names
 from .snapshots import Header, Snapshot
 
 #: Reasons why a packet has no receive timestamp from a known clock, and the text for them.
@@ -67,4 +67,16 @@ class Views:
             new = histogram.since(before.histograms.get((stage, group), EMPTY) if before else EMPTY)
             if new.count:
                 found.append(Row(stage, names.get(group, str(group)), new))
+        for stage, histogram in now.ended.items():
+            new = histogram.since(_already(stage, now, before) if before else EMPTY)
+            if new.count:
+                found.append(Row(stage, ENDED, new))
         yield from sorted(found, key=lambda r: (self._order.get(r.stage, 99), -r.histogram.count, r.group))
+
+
+def _already(stage: str, now: Snapshot, before: Snapshot) -> Histogram:
+    """The part of ``now.ended`` that ``before`` has, too: there, some of these groups had not ended yet."""
+    gone = (
+        h for (s, group), h in before.histograms.items() if s == stage and (s, group) not in now.histograms
+    )
+    return total((before.ended.get(stage, EMPTY), *gone))
