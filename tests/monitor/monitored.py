@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -153,3 +154,16 @@ def assert_between(h: Histogram, known: list[tuple[int, int]]) -> None:
 
 def inode(netns: str) -> int:
     return Path("/run/netns", netns).stat().st_ino
+
+
+def programs(pid: int) -> set[str]:
+    """Ids of the BPF programs that a process holds."""
+    texts = [p.read_text() for p in Path(f"/proc/{pid}/fdinfo").iterdir()]
+    return {line.split()[1] for text in texts for line in text.splitlines() if line.startswith("prog_id:")}
+
+
+def in_kernel(ids: set[str]) -> set[str]:
+    """Those that the kernel still has."""
+    path = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    done = subprocess.run(["bpftool", "prog", "list"], capture_output=True, text=True, env=path, check=True)
+    return ids & set(re.findall(r"^(\d+):", done.stdout, re.M))

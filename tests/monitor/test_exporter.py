@@ -16,7 +16,7 @@ from pathlib import Path
 import lines
 import pytest
 from machinery.testbed.ports import reserved
-from nsight_monitor import exporter, snapshots
+from nsight_monitor import exporter, native, snapshots
 from nsight_monitor.histogram import N_BUCKETS, Histogram
 from prometheus_server import scraping, values, wait_for
 
@@ -24,7 +24,7 @@ from conftest import skip_or_fail
 
 TOOL = Path(__file__).resolve().parents[2] / "tools/nsight-monitor/nsight-monitor"
 #: Reads of port 80: 50 of up to 1,024 ns, 40 of up to 65,536 ns, 10 of up to 1,048,576 ns.
-TEXT = lines.header("port") + lines.snapshot(
+TEXT = lines.header("port", began_ns=1_700_000_001_500_000_000) + lines.snapshot(
     10,
     lines.histogram("tcp-socket-read", 2, 5_000_000, b10=50, b16=40, b20=10),
     groups={"2": 80},
@@ -104,6 +104,38 @@ def test_metrics_are_those_of_the_line_and_promtool_finds_no_fault(served: tuple
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
+def test_every_count_says_when_it_was_0() -> None:
+    """At the loader's start; a group that got the place of another one began later."""
+    if exporter.prometheus_client is None or native.descriptor_pb2 is None:
+        skip_or_fail("prometheus", "prometheus_client or protobuf is not installed")
+    start, later = 1_700_000_001_500_000_000, 1_700_000_002_000_000_000
+    some = (lines.histogram("ip-start", group, 9, b1=1) for group in (2, 70))
+    sums = lines.snapshot(
+        1, *some, groups={"2": 80, "70": 443}, counts={"peek": 1}, group_began_ns={"70": later}
+    )
+    collector = exporter.Collector(snapshots.header(lines.header("port", began_ns=start)), native=True)
+    collector.update(snapshots.other(sums))
+    text = collector.answer("application/openmetrics-text")[0].decode()
+    created = dict(re.findall(r"^(nsight_\w+_created\S*) (\S+)$", text, re.M))
+    of = 'nsight_stage_latency_seconds_created{port="%s",stage="ip-start"}'
+    assert float(created.pop(of % 443)) == later / 1e9
+    assert of % 80 in created and 'nsight_monitor_exceptions_created{kind="peek"}' in created
+    assert {float(value) for value in created.values()} == {start / 1e9}
+    message = native.family_class()()
+    message.ParseFromString(delimited(collector.answer(native.CONTENT_TYPE)[0]))
+    times = [metric.histogram.created_timestamp for metric in message.metric]
+    assert sorted((t.seconds, round(t.nanos, -3)) for t in times) == [
+        (1_700_000_001, 500_000_000), (1_700_000_002, 0),
+    ]  # fmt: skip
+
+
+def delimited(body: bytes) -> bytes:
+    """The first message; its length stands before it, seven bits in each byte."""
+    n = next(i for i, byte in enumerate(body) if byte < 128) + 1
+    size = sum((byte & 127) << 7 * i for i, byte in enumerate(body[:n]))
+    return body[n : n + size]
+
+
 @pytest.mark.tools
 def test_the_exporter_has_no_privileges(served: tuple[int, int]) -> None:
     if os.geteuid():
@@ -121,19 +153,19 @@ def test_prometheus_itself_scrapes_it_and_its_percentile_is_in_our_bucket(
 ) -> None:
     """p50 is in (512 ns, 1,024 ns], p90 in (32,768 ns, 65,536 ns], p99 in (524,288 ns, 1,048,576 ns]. Native buckets take
     2**-30 s for 1 ns, so their bounds are 6.9 % lower."""
-    native = kind == "native"
+    is_native = kind == "native"
     histogram = snapshots.snapshot(TEXT.splitlines()[1]).histograms["tcp-socket-read", 2]
-    features = ["native-histograms"] if native else []
+    features = ["native-histograms"] if is_native else []
     with scraping(tmp_path, served[0], *features) as prometheus:
         for per_10000 in (5000, 9000, 9900):
-            series = "nsight_stage_latency_seconds" + "_bucket" * (not native)
+            series = "nsight_stage_latency_seconds" + "_bucket" * (not is_native)
             query = f"histogram_quantile({per_10000 / 10000}, {series})"
             found = wait_for(lambda q=query: values(prometheus, q))[0] * 1e9
             bounds = histogram.percentile(per_10000)
             assert bounds is not None and bounds.high is not None
-            unit = 1e9 / 2**30 if native else 1
+            unit = 1e9 / 2**30 if is_native else 1
             assert bounds.low * unit < found <= bounds.high * unit * (1 + 1e-9)
-        if native:
+        if is_native:
             assert values(prometheus, "histogram_count(nsight_stage_latency_seconds)") == [100]
 
 

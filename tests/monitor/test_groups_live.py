@@ -70,5 +70,9 @@ def test_new_groups_get_the_places_of_those_that_ended() -> None:
                 receive(port, 2)
         assert by_port(watch.result) == dict.fromkeys((7001, 7004, 7005, 7006), 2)
         assert watch.result.ended == free.ended
+        # One of the four is the first in its place.
+        assert watch.result.group_began_ns.keys() == watch.result.groups.keys() - {5}
+        assert all(ended.realtime_ns < at for at in watch.result.group_began_ns.values())
+        assert 0 < watch.header.began_ns < before.realtime_ns and before.group_began_ns == {}
         assert watch.result.counts["group_overflow"] == 0
         assert not watch.result.groups.keys() & (ended.groups.keys() | crowded.groups.keys())

@@ -7,6 +7,7 @@ import itertools
 import json
 import socket
 import stat
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -204,3 +205,38 @@ def test_a_long_path_of_a_control_group_ends_no_reader(
     assert names.Names("comm").of(snapshots.snapshot(lines.snapshot(1, groups={"2": "a #4", "3": "a", "4": "a"}))) == {
         0: "(others)", 1: "(none)", 2: "a #4", 3: "a", 4: "a #4 #4",
     }  # fmt: skip
+
+
+COPY = "import sys; [print(line, end='', file=open(sys.argv[1], 'a')) for line in sys.stdin]"
+
+
+def test_a_child_that_is_killed_is_started_again_with_what_a_late_reader_gets(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    child = relay.Child([sys.executable, "-c", COPY, str(out)], soon_s=0)
+    child.send(HEADER)
+    assert child._process
+    child._process.kill()
+    child._process.wait()
+    for line in (sums(1), WINDOW, NAMES):
+        child.send(line)
+    assert child.lives()
+    child.send(sums(2))
+    assert child.end() == 0
+    assert out.read_text().endswith(HEADER + sums(1) + WINDOW + NAMES + sums(2))
+
+
+def test_a_child_that_is_killed_too_soon_or_ends_by_itself_stays_away(tmp_path: Path) -> None:
+    killed = relay.Child([sys.executable, "-c", COPY, str(tmp_path / "out")], soon_s=HANGS_S)
+    ended = relay.Child([sys.executable, "-c", "raise SystemExit(3)"], soon_s=0)
+    for child in (killed, ended):
+        child.send(HEADER)
+        assert child._process
+    killed._process.kill()
+    for child in (killed, ended):
+        child._process.wait()
+        assert not child.lives()
+        with pytest.raises(BrokenPipeError):
+            child.send(sums(1))
+    assert ended.end() == 3
+    with pytest.raises(OutputError, match="signal 9"):
+        killed.end()

@@ -80,6 +80,8 @@ def test_a_line_of_another_kind_with_something_else_is_refused(row: dict[str, ob
         {"histograms": [lines.histogram("ip-start", 0, 1, b40=1)]},
         {"histograms": [lines.histogram("ip-start", 0, 1, **{"b-1": 1})]},
         {"histograms": [lines.histogram("ip-start", 0, -1, b1=1)]},
+        {"group_began_ns": {"2": -1}},
+        {"group_began_ns": []},
         {"ended": 1},
         {"ended": [3]},
         {"ended": [{"stage": "ip-start"}]},

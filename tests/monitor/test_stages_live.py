@@ -5,18 +5,29 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import socket
 import struct
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from machinery.testbed.ports import reserved
-from monitored import HANGS_S, Watch, addresses, assert_between, connected, inode, inside, link, now, on_core
+from monitored import (
+    HANGS_S,
+    Watch,
+    addresses,
+    assert_between,
+    connected,
+    in_kernel,
+    inode,
+    inside,
+    link,
+    now,
+    on_core,
+    programs,
+)
 from nsight_demo.namespaces import Link
 
 pytestmark = pytest.mark.live
@@ -278,18 +289,6 @@ def test_a_packet_of_a_device_has_the_kernels_stamp_or_is_counted_as_without(
         assert watch.of("ip-start").sum_ns <= took  # the two clocks are aligned correctly
     assert watch.n("udp-socket-enqueued") == watch.n("udp-socket-read") == 20
     assert watch.of("udp-socket-read").sum_ns <= took
-
-
-def programs(pid: int) -> set[str]:
-    """Ids of the BPF programs that a process holds."""
-    texts = [p.read_text() for p in Path(f"/proc/{pid}/fdinfo").iterdir()]
-    return {line.split()[1] for text in texts for line in text.splitlines() if line.startswith("prog_id:")}
-
-
-def in_kernel(ids: set[str]) -> set[str]:
-    path = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
-    done = subprocess.run(["bpftool", "prog", "list"], capture_output=True, text=True, env=path, check=True)
-    return ids & set(re.findall(r"^(\d+):", done.stdout, re.M))
 
 
 def test_two_watch_at_once_under_load_and_nothing_is_left(veth: Link, port: int) -> None:

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "groups.h"
 
+#include "clocks.h"
 #include "fail.h"
 
 #include <bpf/bpf.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* For this long after a group has ended, latencies may still be counted in its place: by a program
  * that has looked it up already, or for a packet under way that carries it. */
@@ -66,7 +68,7 @@ static void free_place(struct groups *g, __u32 place)
 	for (int core = 0; core < g->n_cores; core++)
 		for (int stage = 0; stage < N_STAGES; stage++)
 			move(&g->ended->of[stage], &g->histograms[core * g->n + place].of[stage]);
-	*group = (struct group){.number = g->next_number++};
+	*group = (struct group){.number = g->next_number++, .began = clock_ns(CLOCK_REALTIME)};
 	bpf_map_update_elem(g->free_places, NULL, &place, BPF_ANY);
 }
 

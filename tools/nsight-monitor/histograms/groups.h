@@ -16,6 +16,7 @@ struct group {
 	enum { GROUP_FREE, GROUP_IN_USE, GROUP_LEAVING } state;
 	struct group_key key;
 	uint64_t number;
+	uint64_t began;		/* its counts were 0, on the real-time clock; 0: since the start */
 	uint64_t seen, changed; /* count of latencies in all stages so far; when (ns) it last
 				 * changed */
 };

@@ -12,6 +12,7 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -175,6 +176,7 @@ int main(int argc, char **argv)
 	struct arguments args;
 	struct snapshot s = {0};
 	struct host host;
+	uint64_t began = 0;
 	uint32_t stages;
 	bool read;
 
@@ -198,10 +200,11 @@ int main(int argc, char **argv)
 			fail(EXIT_REFUSED, "leave out --receive-stamps",
 			     "the kernel does not stamp packets: %s", strerror(errno));
 		skel = load(&args, stages, n_cores);
+		began = clock_ns(CLOCK_REALTIME); /* every count is 0 */
 		s = attach(&args, skel, n_cores);
 	}
-	printf("{\"format\":1,\"n_buckets\":%d,\"group_by\":\"%s\",", N_BUCKETS,
-	       group_by_name(args.group_by));
+	printf("{\"format\":1,\"n_buckets\":%d,\"group_by\":\"%s\",\"began_ns\":%" PRIu64 ",",
+	       N_BUCKETS, group_by_name(args.group_by), began);
 	host_print(&host, stages, stdout);
 	puts("}");
 	read = !fflush(stdout);

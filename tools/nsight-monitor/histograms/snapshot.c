@@ -126,6 +126,23 @@ static void print_histograms(const struct snapshot *s)
 	fputs("]", stdout);
 }
 
+/* Only of groups that have the place of another one. */
+static void print_began(const struct groups *g)
+{
+	const char *comma = "";
+
+	fputs("\"group_began_ns\":{", stdout);
+	for (int place = GROUP_FIRST; place < g->n; place++) {
+		const struct group *group = &g->of[place];
+
+		if (!group_is_printed(g, place) || !group->began)
+			continue;
+		printf("%s\"%" PRIu64 "\":%" PRIu64, comma, group->number, group->began);
+		comma = ",";
+	}
+	fputs("}", stdout);
+}
+
 static void print_ended(const struct histograms *ended)
 {
 	const char *comma = "";
@@ -182,6 +199,8 @@ bool snapshot_print(struct snapshot *s, bool last)
 	print_histograms(s);
 	putchar(',');
 	print_ended(s->groups.ended);
+	putchar(',');
+	print_began(&s->groups);
 	putchar(',');
 	print_counts(s);
 	printf(",\"missed\":%" PRIu64, programs_missed(s->object));

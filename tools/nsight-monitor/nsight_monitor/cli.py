@@ -43,8 +43,8 @@ class _Stop:
             process.send_signal(signal.SIGTERM)
 
     def with_child(self, child: relay.Child) -> None:
-        """Also end when that child has ended."""
-        signal.signal(signal.SIGCHLD, lambda *_: self._end() if child.ended() else None)
+        """Also end when that child has ended by itself."""
+        signal.signal(signal.SIGCHLD, lambda *_: None if child.lives() else self._end())
 
     def _on_signal(self, _number: int, _frame: Any) -> None:
         self.asked = True
@@ -123,6 +123,13 @@ def _export(args: argparse.Namespace, lines: Iterable[str]) -> int:
     return EXIT_OK
 
 
+def _exporter(args: argparse.Namespace) -> list[str]:
+    """The command of the exporter alone, which reads the lines from its standard input."""
+    command = [sys.executable, sys.argv[0], "--input", "-", "--prometheus", args.prometheus]
+    command += ["--native-histograms"] if args.native_histograms else []
+    return command + (["--web-config", args.web_config] if args.web_config else [])
+
+
 def _failed(e: RecordError) -> int:
     print(f"error: {e}", file=sys.stderr, flush=True)
     if e.hint:
@@ -142,7 +149,7 @@ def _print(line: str) -> None:
 
 def _monitor(args: argparse.Namespace, stop: _Stop) -> int:
     if args.prometheus is not None and args.input is None:
-        child = relay.Child(lambda lines: _export(args, lines))
+        child = relay.Child(_exporter(args))
         stop.with_child(child)
         try:
             with _lines(args, stop) as lines:

@@ -74,6 +74,7 @@ class Collector:
 
     def __init__(self, header: Header, native: bool = False) -> None:
         self._group_by = header.group_by
+        self._began = header.began_ns / 1e9 or None
         self._native = native
         self._names = Names(header.group_by)
         self._lock = threading.Lock()
@@ -145,13 +146,15 @@ class Collector:
             for (stage, group), labelled, histogram in self._histograms(snapshot):
                 buckets = cumulative(histogram, self._exemplars.get((stage, group)))
                 latency.add_metric(list(labelled.values()), buckets, histogram.sum_ns / 1e9)
+                if began := snapshot.group_began_ns.get(group, 0) / 1e9 or self._began:
+                    latency.add_sample(f"{latency.name}_created", labelled, began)
             for name, n in snapshot.counts.items():
-                (stamps if "stamp_" in name else exceptions).add_metric([name], n)
+                (stamps if "stamp_" in name else exceptions).add_metric([name], n, self._began)
             for stage, histogram in snapshot.ended.items():
-                ended.add_metric([stage], histogram.count)
-            missed.add_metric([], snapshot.missed)
+                ended.add_metric([stage], histogram.count, self._began)
+            missed.add_metric([], snapshot.missed, self._began)
             updated.add_metric([], snapshot.realtime_ns / 1e9)
-            windows.add_metric([], self._n_windows)
+            windows.add_metric([], self._n_windows, self._began)
         for stage, (name, at) in self._windows.items():
             last.add_metric([stage, name], at)
         yield from (latency, stamps, exceptions, ended, missed, updated, windows, last)

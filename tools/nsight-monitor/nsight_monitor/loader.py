@@ -111,6 +111,8 @@ def stages(program: str) -> str:
 
 
 def _died(code: int, stderr: str) -> RecordError:
+    if code < 0:
+        return ToolDied(f"{PROGRAM} was killed (signal {-code})", "start it again: every count begins at 0")
     what, _, hint = stderr.strip().rpartition("\nhint: ")
     line = (what or stderr.strip()).rpartition("error: ")[2]
     kind = Usage if code == EXIT_USAGE else ToolDied

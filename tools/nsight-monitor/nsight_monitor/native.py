@@ -25,7 +25,7 @@ _PACKAGE = "io.prometheus.client"
 _MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
     "LabelPair": (("name", 1, "string", False), ("value", 2, "string", False)),
     "Gauge": (("value", 1, "double", False),),
-    "Counter": (("value", 1, "double", False),),
+    "Counter": (("value", 1, "double", False), ("created_timestamp", 3, "Timestamp", False)),
     "BucketSpan": (("offset", 1, "sint32", False), ("length", 2, "uint32", False)),
     "Timestamp": (("seconds", 1, "int64", False), ("nanos", 2, "int32", False)),
     "Exemplar": (
@@ -47,6 +47,7 @@ _MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
         ("zero_count", 7, "uint64", False),
         ("positive_span", 12, "BucketSpan", True),
         ("positive_delta", 13, "sint64", True),
+        ("created_timestamp", 15, "Timestamp", False),
     ),
     "Metric": (
         ("label", 1, "LabelPair", True),
@@ -123,6 +124,9 @@ def exposition(families: Iterable[Any], histograms: Iterable[tuple[dict[str, str
             _histograms(message, family, native)
         else:
             for sample in family.samples:
+                if sample.name.endswith("_created"):  # of the metric before
+                    _time(message.metric[-1].counter.created_timestamp, sample.value)
+                    continue
                 metric = message.metric.add()
                 _label(metric, sample.labels)
                 (metric.counter if counter else metric.gauge).value = sample.value
@@ -139,6 +143,8 @@ def _histograms(message: Any, family: Any, native: dict[tuple[tuple[str, str], .
             metrics[key] = message.metric.add()
             _label(metrics[key], dict(key))
             fill(metrics[key].histogram, native[key])
+        if sample.name.endswith("_created"):
+            _time(metrics[key].histogram.created_timestamp, sample.value)
         if not sample.name.endswith("_bucket"):
             continue
         bucket = metrics[key].histogram.bucket.add(
@@ -147,8 +153,11 @@ def _histograms(message: Any, family: Any, native: dict[tuple[tuple[str, str], .
         if sample.exemplar:
             _label(bucket.exemplar, sample.exemplar.labels)
             bucket.exemplar.value = sample.exemplar.value
-            bucket.exemplar.timestamp.seconds = int(sample.exemplar.timestamp)
-            bucket.exemplar.timestamp.nanos = int(sample.exemplar.timestamp % 1 * 1e9)
+            _time(bucket.exemplar.timestamp, sample.exemplar.timestamp)
+
+
+def _time(into: Any, seconds: float) -> None:
+    into.seconds, into.nanos = int(seconds), int(seconds % 1 * 1e9)
 
 
 def _label(metric: Any, labels: dict[str, str]) -> None:

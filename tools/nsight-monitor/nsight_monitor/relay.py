@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Lines for other processes: for a child without privileges, and for readers that connect to a socket of this
+"""Lines for other processes: for the exporter, which has no privileges, and for readers that connect to a socket of this
 host."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
-import select
-import signal
 import socket
 import stat
+import subprocess
 import threading
-import traceback
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -52,49 +50,91 @@ def named(lines: Iterable[str]) -> Iterator[str]:
         yield line
 
 
+class Kept:
+    """What a reader that comes late gets: the header, the last windows and names, the newest sums."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self._header = self._names = self._sums = (0, "")
+        self._windows: deque[tuple[int, str]] = deque(maxlen=_KEPT_WINDOWS)
+
+    def add(self, line: str) -> None:
+        """The next line."""
+        self.n += 1
+        mark = (self.n, line)
+        if self.n == 1:
+            self._header = mark
+        elif line.startswith('{"window"'):
+            self._windows.append(mark)
+        elif line.startswith('{"names"'):
+            self._names = mark
+        else:
+            self._sums = mark
+
+    def after(self, seen: int) -> str:
+        """The lines behind the first ``seen`` ones, without those that newer ones replace."""
+        marks = [self._header, *self._windows, self._names, self._sums]
+        return "".join(line for n, line in marks if n > seen)
+
+
 class Child:
-    """A child process that does ``work`` with the lines, if there is any work."""
+    """Another process that reads the lines from its standard input. If it is killed, it is started again, and
+    gets what a reader that comes late gets; but not if that happens within ``soon_s`` after its start."""
 
-    def __init__(self, work: Callable[[Iterable[str]], int]) -> None:
-        reads, writes = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            code = 1
-            try:
-                # The child ends with its lines, even if Ctrl-C goes to both processes.
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                os.close(writes)
-                with os.fdopen(reads, encoding="utf-8", errors="replace") as lines:
-                    first = lines.readline()
-                    code = work(itertools.chain([first], lines)) if first else 0
-            except Exception:
-                traceback.print_exc()
-            finally:
-                os._exit(code)
-        os.close(reads)
-        self._lines = os.fdopen(writes, "w", encoding="utf-8")
-        self._pidfd = os.pidfd_open(self.pid)
-
-    def ended(self) -> bool:
-        """Whether it has ended; ``end`` returns its exit code."""
-        poller = select.poll()
-        poller.register(self._pidfd, select.POLLIN)
-        return bool(poller.poll(0))
+    def __init__(self, argv: Sequence[str], soon_s: float = 1.0) -> None:
+        self._argv, self._soon_s = argv, soon_s
+        self._kept = Kept()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._began, self._starting = 0.0, False
 
     def send(self, line: str) -> None:
-        """Raises BrokenPipeError if it has ended."""
-        self._lines.write(line)
-        self._lines.flush()
+        """The first line starts it. Raises BrokenPipeError if it has ended."""
+        self._kept.add(line)
+        if self._process is None:
+            self._start()
+        elif not self._write(line) and not self.lives():
+            raise BrokenPipeError
+
+    def lives(self) -> bool:
+        """Whether it has not ended; starts it again if it was killed. SIGCHLD's handler may call it at any
+        time."""
+        if self._process is None or self._starting or (code := self._process.poll()) is None:
+            return True
+        if code >= 0 or time.monotonic() - self._began < self._soon_s:
+            return False
+        self._start()
+        return self.lives()
+
+    def _start(self) -> None:
+        self._starting = True
+        # In its own session, so that Ctrl-C reaches it only through this process: it ends with its lines.
+        self._process = subprocess.Popen(self._argv, stdin=subprocess.PIPE, bufsize=0, start_new_session=True)
+        self._began, self._starting = time.monotonic(), False
+        self._write(self._kept.after(0))
+
+    def _write(self, text: str) -> bool:
+        """False: it reads no more. Meanwhile, the signal's handler may put another process in its place."""
+        assert self._process and self._process.stdin
+        pipe, rest = self._process.stdin, memoryview(text.encode())
+        try:
+            while rest:
+                rest = rest[pipe.write(rest) :]
+        except BrokenPipeError:
+            return False
+        return True
 
     def end(self) -> int:
-        """Its exit code, once it has read everything."""
-        try:
-            self._lines.close()
-        except BrokenPipeError:
-            pass
-        _, status = os.waitpid(self.pid, 0)
-        return os.waitstatus_to_exitcode(status)
+        """Its exit code, once it has read everything. Raises OutputError if it was killed."""
+        if self._process is None:
+            return 0
+        assert self._process.stdin
+        self._process.stdin.close()
+        if (code := self._process.wait()) < 0:
+            raise OutputError(
+                f"the exporter was killed (signal {-code}), and is not started again so soon",
+                "dmesg shows whether there was too little memory",
+            )
+        return code
 
 
 class Relay:
@@ -105,9 +145,7 @@ class Relay:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._changed = threading.Condition()
-        self._n, self._ended = 0, False
-        self._header = self._names = self._sums = (0, "")
-        self._windows: deque[tuple[int, str]] = deque(maxlen=_KEPT_WINDOWS)
+        self._kept, self._ended = Kept(), False
         self._readers: list[threading.Thread] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -132,16 +170,7 @@ class Relay:
     def send(self, line: str) -> None:
         """Send the line to all readers."""
         with self._changed:
-            self._n += 1
-            mark = (self._n, line)
-            if self._n == 1:
-                self._header = mark
-            elif line.startswith('{"window"'):
-                self._windows.append(mark)
-            elif line.startswith('{"names"'):
-                self._names = mark
-            else:
-                self._sums = mark
+            self._kept.add(line)
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -176,10 +205,9 @@ class Relay:
             connection.settimeout(_PATIENCE_S)
             while True:
                 with self._changed:
-                    self._changed.wait_for(lambda n=seen: self._n > n or self._ended)  # type: ignore[misc]
-                    marks = [self._header, *self._windows, self._names, self._sums]
-                    new, seen_before = "".join(line for n, line in marks if n > seen), seen
-                    seen = self._n
+                    self._changed.wait_for(lambda n=seen: self._kept.n > n or self._ended)  # type: ignore[misc]
+                    new, seen_before = self._kept.after(seen), seen
+                    seen = self._kept.n
                     ended = self._ended
                 try:
                     connection.sendall(new.encode())

@@ -41,10 +41,12 @@ class Stage:
 
 @dataclass(frozen=True)
 class Header:
-    """``group_by``: port, comm, cgroup, netns, iface; "": nothing is grouped."""
+    """``group_by``: port, comm, cgroup, netns, iface; "": nothing is grouped. ``began_ns``: when every count
+    was 0, on the real-time clock; 0: not known."""
 
     group_by: str
     stages: tuple[Stage, ...]
+    began_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ class Snapshot:
 
     ``histograms`` by stage and group; ``ended`` by stage: of all groups that ended and are no longer in
     ``histograms``. ``groups``: the meaning of a group's number (a port, a name, the number
-    of a cgroup, a namespace, or interface | namespace << 32). ``counts``: of packets and reads without a
+    of a cgroup, a namespace, or interface | namespace << 32). ``group_began_ns``: like ``Header.began_ns``, for
+    groups that began later. ``counts``: of packets and reads without a
     time, by reason. ``missed``: runs that the kernel skipped. ``last``: the final one.
     """
 
@@ -66,6 +69,7 @@ class Snapshot:
     missed: int
     cost: dict[str, dict[str, int]] = field(default_factory=dict)
     ended: dict[str, Histogram] = field(default_factory=dict)
+    group_began_ns: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,7 @@ def header(line: str) -> Header:
             )
             for s in row["stages"]
         )
-        return Header(_text(row["group_by"]), stages)
+        return Header(_text(row["group_by"]), stages, _number(row.get("began_ns", 0)))
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise BadLine(f"the first line is not of nsight-histograms: {_why(e)}", _HINT) from None
 
@@ -184,6 +188,7 @@ def other(line: str) -> Line:
             ended={
                 stage: h for (stage, _), h in (_histogram(r | {"group": OTHER}) for r in row.get("ended", ()))
             },
+            group_began_ns={int(n): _number(ns) for n, ns in row.get("group_began_ns", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise BadLine(f"a line is not of nsight-histograms: {_why(e)}", _HINT) from None
