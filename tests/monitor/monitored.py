@@ -98,7 +98,7 @@ def connected(of: Link, tcp: bool, v6: bool, port: int) -> Iterator[tuple[socket
 
 
 class Watch:
-    """A running nsight-histograms. ``result``, after the end of the block: its last line."""
+    """A running nsight-histograms. After the end of the block, ``rest``: the lines that it has not read; ``result``: the last one."""
 
     def __init__(self, *options: object) -> None:
         if os.geteuid():
@@ -110,6 +110,7 @@ class Watch:
         self._argv = [program, *map(str, options)]
         self.header: Header
         self.result: Snapshot
+        self.rest: list[str]
 
     def __enter__(self) -> Watch:
         self.process = subprocess.Popen(self._argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -125,7 +126,8 @@ class Watch:
         out, err = self.process.communicate(timeout=HANGS_S)
         if error == (None, None, None):
             assert (self.process.returncode, err) == (0, "")
-            self.result = snapshots.snapshot(out.splitlines()[-1])
+            self.rest = out.splitlines()
+            self.result = snapshots.snapshot(self.rest[-1])
             assert self.result.last
 
     def of(self, stage: str, group: int = 0) -> Histogram:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -120,6 +121,26 @@ def test_only_latencies_from_the_trigger_on_are_reported_and_one_in_a_tenth_of_a
     may_be_slow = sum(end - begin >= STALL_S * 1e9 for begin, end in quick)
     assert unreported >= 1
     assert len(stalls) <= len(found) + unreported <= len(stalls) + may_be_slow
+
+
+def test_slow_latencies_of_the_last_moment_are_reported(veth: Link, port: int, one_core: None) -> None:
+    """The loader is stopped, so it finds them only when it ends: each one is reported, or counted as not reported."""
+    options = ("--netns", inode(veth.server), "--port", port, "--stages", "handoff-to-read")
+    watch = Watch(*options, "--trigger", "handoff-to-read=1", "--interval-ms", 3_600_000)
+    with connected(veth, False, False, port) as (client, server), watch:
+        process = watch.process
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        for _ in range(5):
+            client.send(b"x")
+            server.recv(1)
+            time.sleep(2 * PAUSE_S)
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGCONT)
+    slow = [snapshots.other(line) for line in watch.rest[:-1]]
+    assert all(isinstance(one, Slow) for one in slow)
+    assert watch.n("handoff-to-read") == 5
+    assert len(slow) + watch.result.counts["slow_not_reported"] == 5
 
 
 SENDS = """

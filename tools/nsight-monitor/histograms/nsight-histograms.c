@@ -144,17 +144,13 @@ static void wait_until(uint64_t when, int watch, volatile __s64 *offset, struct 
 }
 
 static bool run(const struct arguments *args, struct nsight_histograms_bpf *skel,
-		struct snapshot *s)
+		struct snapshot *s, struct ring_buffer *slow)
 {
 	uint64_t next = clock_ns(CLOCK_MONOTONIC), interval = args->interval_ms * MILLISECOND,
 		 end = args->duration_ms ? next + args->duration_ms * MILLISECOND : UINT64_MAX;
 	volatile __s64 *offset = &skel->bss->realtime_offset;
-	struct ring_buffer *slow = NULL;
 	int watch = clock_watch();
 
-	if (args->triggers)
-		slow = ring_buffer__new(bpf_map__fd(skel->maps.slow_latencies), snapshot_print_slow,
-					s, NULL);
 	while (!asked_to_stop && next < end) {
 		next += interval;
 		wait_until(next < end ? next : end, watch, offset, slow);
@@ -164,7 +160,6 @@ static bool run(const struct arguments *args, struct nsight_histograms_bpf *skel
 		if (!snapshot_print(s, false))
 			return false;
 	}
-	ring_buffer__free(slow);
 	return true;
 }
 
@@ -173,6 +168,7 @@ int main(int argc, char **argv)
 	struct sigaction action = {.sa_handler = on_signal}, ignored = {.sa_handler = SIG_IGN};
 	int n_cores = libbpf_num_possible_cpus(), stats = -1;
 	struct nsight_histograms_bpf *skel = NULL;
+	struct ring_buffer *slow = NULL;
 	struct arguments args;
 	struct snapshot s = {0};
 	struct host host;
@@ -210,8 +206,15 @@ int main(int argc, char **argv)
 	read = !fflush(stdout);
 	if (args.list)
 		return read ? 0 : EXIT_OUTPUT;
-	read = read && run(&args, skel, &s);
+	if (args.triggers)
+		slow = ring_buffer__new(bpf_map__fd(skel->maps.slow_latencies), snapshot_print_slow,
+					&s, NULL);
+	read = read && run(&args, skel, &s, slow);
 	nsight_histograms_bpf__detach(skel);
+	/* Slow latencies that came after the loader last looked */
+	if (read && slow)
+		read = ring_buffer__consume(slow) >= 0;
+	ring_buffer__free(slow);
 	if (read)
 		read = snapshot_print(&s, true);
 	if (stats >= 0)
