@@ -63,9 +63,9 @@ def test_points_of_a_namespace_are_what_packets_pass(spaces: None) -> None:
 
 def test_nsight_stamp_is_told_what_a_device_is(spaces: None) -> None:
     """Ethernet, boundary, port of a bridge. A tap leads to another kernel, a tun to a program that sends packets on."""
-    flags = {d.name: d.option().rpartition(",")[2] for d in points.choose(["web:lo"], ["web"])}
+    flags = {d.name: d.option().split(",")[3] for d in points.choose(["web:lo"], ["web"])}
     assert flags == {"lo": "e", "eth0": "e", "va": "es", "br1": "e", "vx0": "es", "ens1": "eb", "tun0": "b"}
-    assert points.choose(["web:va"], [])[0].option() == "/run/netns/web,3,0,es"
+    assert points.choose(["web:va"], [])[0].option() == "/run/netns/web,3,0,es,4026532000,0"
 
 
 def kind(name: str, **data: Any) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def test_devices_that_lead_out_and_are_no_points_are_guarded(
     monkeypatch.setattr(netns, "call_in", links)
     found, unseen = points.guards(chosen, 8472)
     assert [(d.netns.label, d.name) for d in found] == [("web", "tun0"), ("other", "ens1"), ("other", "tun0")]
-    assert found[1].option() == "/run/netns/other,7,0,eb"
+    assert found[1].option() == "/run/netns/other,7,0,eb,4026532001,0"
     assert unseen == ["hidden"]
     found, _ = points.guards(chosen, 4789)
     assert [d.name for d in found if d.netns == web] == ["vx0", "tun0"]

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from nsight_record import netns
@@ -31,7 +32,8 @@ class Device:
     """``kind`` is rtnl's (veth, bridge, vxlan, ...), "" for a physical device. ``boundary``: packets that
     leave there are not seen again.
 
-    ``qdisc``: its current queueing discipline.
+    ``qdisc``: its current queueing discipline. ``cookie``: of the namespace, which tells it from a later one
+    with the same name and inode number.
     """
 
     netns: Netns
@@ -45,11 +47,12 @@ class Device:
     boundary: bool
     vxlan_port: int | None
     qdisc: str = ""
+    cookie: int = 0
 
     def option(self) -> str:
         """The value of nsight-stamp's --point."""
         flags = "e" * self.ethernet + "b" * self.boundary + "s" * self.bridged
-        return f"{self.netns.path},{self.ifindex},{self.space},{flags or '-'}"
+        return f"{self.netns.path},{self.ifindex},{self.space},{flags or '-'},{self.netns.inum},{self.cookie}"
 
     def label(self) -> str:
         """``NETNS:DEV``."""
@@ -57,24 +60,27 @@ class Device:
 
 
 def _links() -> list[dict[str, Any]]:
-    """The ``ip`` command's description of the devices of this namespace."""
+    """The ``ip`` command's description of the devices of this namespace; ``netns``: which one that was, its
+    inode number and cookie. The path that led here may lead to another one later."""
     done = subprocess.run(["ip", "-j", "-d", "addr", "show"], capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(done.stderr.strip() or "ip failed")
     links: list[dict[str, Any]] = json.loads(done.stdout)
-    return [link for link in links if link.get("ifname")]
+    here = (Path("/proc/thread-self/ns/net").stat().st_ino, netns.cookie())
+    return [link | {"netns": here} for link in links if link.get("ifname")]
 
 
 def _device(link: dict[str, Any], ns: Netns, space: int) -> Device:
     info = link.get("linkinfo") or {}
     kind, data = info.get("info_kind", ""), info.get("info_data") or {}
     loopback = link.get("link_type") == "loopback"
+    inode, cookie = link.get("netns", (ns.inum, 0))
     return Device(
-        ns, space, link["ifname"], link["ifindex"], kind or ("lo" if loopback else ""), link.get("mtu", 1500),
+        replace(ns, inum=inode), space, link["ifname"], link["ifindex"], kind or ("lo" if loopback else ""), link.get("mtu", 1500),
         ethernet=link.get("link_type") in ("ether", "loopback"), bridged=info.get("info_slave_kind") == "bridge",
         boundary=not loopback and (kind not in _WITHIN or bool(data.get("gpe"))),
         vxlan_port=data.get("port", VXLAN_PORT) if kind == "vxlan" else None,
-        qdisc=link.get("qdisc", ""),
+        qdisc=link.get("qdisc", ""), cookie=cookie,
     )  # fmt: skip
 
 
@@ -135,7 +141,7 @@ def guards(points: Sequence[Device], port: int) -> tuple[list[Device], list[str]
 
     Also returns the existing namespaces that could not be examined.
     """
-    known, found, unseen = {(d.netns.inum, d.ifindex) for d in points}, [], []
+    known, found, unseen = {(d.netns.inum, d.cookie, d.ifindex) for d in points}, [], []
     for ns in netns.everywhere():
         try:
             links = netns.call_in(ns, _links)
@@ -147,7 +153,8 @@ def guards(points: Sequence[Device], port: int) -> tuple[list[Device], list[str]
         found += [
             replace(d, boundary=True)
             for d in devices
-            if (d.boundary or d.vxlan_port not in (None, port)) and (ns.inum, d.ifindex) not in known
+            if (d.boundary or d.vxlan_port not in (None, port))
+            and (d.netns.inum, d.cookie, d.ifindex) not in known
         ]
     return found, unseen
 

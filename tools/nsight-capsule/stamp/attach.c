@@ -88,6 +88,13 @@ static void add_address(uint32_t number, const struct sockaddr *from)
 	bpf_map_update_elem(bpf_map__fd(sockets->maps.addresses), &key, &one, BPF_ANY);
 }
 
+static void must_enter(const struct device *device)
+{
+	if (!namespace_enter(device->netns, device->cookie, device->inode))
+		fail(EXIT_REFUSED, "check that the namespace is still there, and start again",
+		     "%s: it is no longer the namespace that was looked at", device->netns);
+}
+
 /* Learn the addresses of the device's namespace, and its cookie. */
 static void learn(struct device *device)
 {
@@ -95,7 +102,7 @@ static void learn(struct device *device)
 	struct stat is;
 	uint8_t one = 1;
 
-	namespace_enter(device->netns);
+	must_enter(device);
 	if (getifaddrs(&list))
 		fail(EXIT_REFUSED, NULL, "%s: addresses: %s", device->netns, strerror(errno));
 	for (each = list; each; each = each->ifa_next)
@@ -232,7 +239,7 @@ void attach_all(const struct device *devices, int n, const char *cgroup, bool ma
 	int fd;
 
 	for (int i = 0; i < n; i++) {
-		namespace_enter(devices[i].netns);
+		must_enter(&devices[i]);
 		for (int way = 0; way < 2; way++) {
 			int number = 1 + 2 * i + way;
 			const struct bpf_program *program = match ? points[number]->progs.at_match
@@ -272,14 +279,9 @@ void attach_guards(const struct device *devices, int n, uint16_t session)
 
 		if (!*guard)
 			*guard = load_point(&devices[i], NSC_GUARD, true, session, false);
-		if (!namespace_try(devices[i].netns)) {
-			/* The namespace was removed, and its devices with it. */
-			if (errno == ENOENT || errno == ESRCH || errno == EINVAL)
-				continue;
-			fail(EXIT_REFUSED, "--leave lets capsules leave this kernel",
-			     "%s, where device %u leads out: %s", devices[i].netns,
-			     devices[i].ifindex, strerror(errno));
-		}
+		/* Else the namespace was removed, and its devices with it. */
+		if (!namespace_enter(devices[i].netns, devices[i].cookie, devices[i].inode))
+			continue;
 		/* The link ends with this process. */
 		if (tcx_link(bpf_program__fd((*guard)->progs.at_point), devices[i].ifindex, true) <
 			    0 &&

@@ -16,7 +16,8 @@ struct device {
 	const char *netns; /* path */
 	uint32_t ifindex, namespace_number;
 	bool ethernet, boundary, bridged;
-	uint64_t cookie, inode; /* namespace cookie and inode, for the first device in it */
+	uint64_t inode, cookie; /* of the namespace that was looked at; 0: whichever netns leads
+				 * to. Those of the first device in it are always known */
 };
 
 struct attached {

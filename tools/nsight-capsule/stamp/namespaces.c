@@ -18,7 +18,8 @@
 
 static int home = -1;
 
-bool namespace_try(const char *netns)
+/* False: errno says why not. */
+static bool enter_path(const char *netns)
 {
 	int fd = open(netns, O_RDONLY | O_CLOEXEC);
 	int error;
@@ -31,13 +32,6 @@ bool namespace_try(const char *netns)
 	close(fd);
 	errno = error;
 	return !error;
-}
-
-void namespace_enter(const char *netns)
-{
-	if (!namespace_try(netns))
-		fail(EXIT_REFUSED, "run it as root, and check that the namespace is still there",
-		     "%s: %s", netns, strerror(errno));
 }
 
 void namespace_leave(void)
@@ -89,4 +83,16 @@ bool namespace_enter_again(const char *netns, uint64_t cookie, uint64_t inode)
 		entered = enter_by(all.gl_pathv[i], cookie, inode);
 	globfree(&all);
 	return entered;
+}
+
+bool namespace_enter(const char *netns, uint64_t cookie, uint64_t inode)
+{
+	if (enter_path(netns)) {
+		if (!cookie || namespace_cookie() == cookie)
+			return true;
+		namespace_leave();
+	} else if (errno != ENOENT && errno != ESRCH && errno != EINVAL) {
+		fail(EXIT_REFUSED, "run it as root", "%s: %s", netns, strerror(errno));
+	}
+	return cookie && namespace_enter_again(netns, cookie, inode);
 }

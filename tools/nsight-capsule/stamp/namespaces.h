@@ -6,10 +6,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Enter it; fails if it does not exist. */
-void namespace_enter(const char *netns);
-/* Enter it; returns whether it exists. */
-bool namespace_try(const char *netns);
+/*
+ * Enter the namespace that was looked at; the path may lead to another one by now, or nowhere.
+ * cookie 0: whichever it leads to. False: it no longer exists, or nothing leads to it.
+ */
+bool namespace_enter(const char *netns, uint64_t cookie, uint64_t inode);
 void namespace_leave(void);
 /* Cookie of the current thread's namespace; it is never reused. 0: the kernel has no cookies. */
 uint64_t namespace_cookie(void);

@@ -23,14 +23,15 @@
 #include <unistd.h>
 
 static const char usage[] =
-	"usage: nsight-stamp --point NETNS,IFINDEX,NUMBER,FLAGS... [OPTION...] DIR\n"
+	"usage: nsight-stamp --point NETNS,IFINDEX,NUMBER,FLAGS[,INODE,COOKIE]... [OPTION...] DIR\n"
 	"\n"
 	"Put capsules into packets and collect them into DIR/capsules, until SIGTERM or SIGINT.\n"
 	"\n"
 	"      --point P      a device: path of its network namespace, its index, a number of the\n"
 	"                     namespace, and letters: e Ethernet, b boundary of the host, s port "
 	"of\n"
-	"                     a bridge, - none\n"
+	"                     a bridge, - none; inode number and cookie of the namespace, in case\n"
+	"                     the path leads to another one\n"
 	"      --guard P      a device that leads out and is no point, in the form of --point:\n"
 	"                     capsules are taken off there\n"
 	"      --set WORDS    settings KEY=VALUE, as at DIR/control\n"
@@ -78,16 +79,20 @@ static uint64_t number(const char *text, uint64_t most)
 static struct device device_of(char *text)
 {
 	char *rest, *netns = strtok_r(text, ",", &rest), *ifindex = strtok_r(NULL, ",", &rest),
-		    *space = strtok_r(NULL, ",", &rest), *flags = strtok_r(NULL, ",", &rest);
+		    *space = strtok_r(NULL, ",", &rest), *flags = strtok_r(NULL, ",", &rest),
+		    *inode = strtok_r(NULL, ",", &rest), *cookie = strtok_r(NULL, ",", &rest);
 
-	if (!flags)
-		fail(EXIT_USAGE, "see nsight-stamp --help", "%s: four parts are needed", text);
+	if (!flags || (inode && !cookie))
+		fail(EXIT_USAGE, "see nsight-stamp --help", "%s: four or six parts are needed",
+		     text);
 	return (struct device){.netns = netns,
 			       .ifindex = number(ifindex, INT32_MAX),
 			       .namespace_number = number(space, INT32_MAX),
 			       .ethernet = strchr(flags, 'e'),
 			       .boundary = strchr(flags, 'b'),
-			       .bridged = strchr(flags, 's')};
+			       .bridged = strchr(flags, 's'),
+			       .inode = inode ? number(inode, UINT64_MAX) : 0,
+			       .cookie = cookie ? number(cookie, UINT64_MAX) : 0};
 }
 
 static void add(struct device *devices, int *n, int most, char *text, const char *hint)

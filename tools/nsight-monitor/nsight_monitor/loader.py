@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +22,6 @@ from .snapshots import BadLine
 
 PROGRAM = "nsight-histograms"
 _BIN = Path(__file__).parent / "bin"
-_SO_NETNS_COOKIE = 71  # include/uapi/asm-generic/socket.h, Linux 5.14
 
 
 def find() -> str:
@@ -44,16 +42,10 @@ def has_nic() -> bool:
     return any(Path("/sys/class/net").glob("*/device"))
 
 
-def _cookie() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        return int.from_bytes(s.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)
-
-
 def netns_cookie(space: netns.Netns) -> int:
-    """The namespace's cookie, unique since boot; another namespace can get its inode number later. 0: not
-    known."""
+    """The namespace's cookie; 0: not known."""
     try:
-        return int(netns.call_in(space, _cookie))
+        return int(netns.call_in(space, netns.cookie))
     except (OSError, RecordError):
         return 0
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import socket
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 from .errors import RecordError, Usage
 
 _CLONE_NEWNET = 0x40000000
+_SO_NETNS_COOKIE = 71  # include/uapi/asm-generic/socket.h, Linux 5.14
 _FIRST_NSFS_INODE = 0xEFFFFFF8  # include/linux/proc_ns.h: far above any process id
 _RUN_DIRS = ("/run/netns", "/var/run/netns")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -32,6 +35,13 @@ def current() -> Netns:
     """The namespace of the recorder."""
     path = Path(f"/proc/{os.getpid()}/ns/net")
     return Netns("", path.stat().st_ino, path)
+
+
+def cookie() -> int:
+    """The current namespace's cookie. It is unique since boot; another namespace can get its inode number
+    later. Raises OSError before Linux 5.14."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        return int.from_bytes(s.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)
 
 
 def named() -> list[Netns]:
