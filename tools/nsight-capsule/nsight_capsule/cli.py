@@ -180,11 +180,24 @@ def _run(
             progress.say(f"stamping at {2 * len(devices)} points of {len(devices)} devices")
             stopped_by = _wait(run, signals, args.duration, progress)
             progress.clear()
+            _late(capture, args, [*devices, *guards], points.vxlan_port(devices), progress)
             return _finish(capture, run, stopped_by, progress)
         finally:
             run.stop()
             capture.release_reserve()
             capture.hand_over()
+
+
+def _late(
+    capture: Capture, args: argparse.Namespace, known: Sequence[points.Device], port: int, progress: Progress
+) -> None:
+    """Name the devices that lead out and are neither points nor guards: they came after the start."""
+    found = [] if args.match or args.leave else points.guards(known, port)[0]
+    capture.manifest["unguarded"] = [d.label() for d in found]
+    if found:
+        progress.warn(
+            f"devices that lead out and came up after the start: {', '.join(d.label() for d in found)}; capsules of packets that left there stayed in them"
+        )
 
 
 def _finish(capture: Capture, run: stamp.Stamp, stopped_by: str, progress: Progress) -> int:
