@@ -132,8 +132,7 @@ def test_figures_name_what_is_diagnosed(tmp_path: Path) -> None:
     assert {"balloon", "causes", "cdf"} <= texts.keys()
     for text in texts.values():
         assert "slow request" in text or "requests" in text
-        assert "slow message" not in text
-        assert "messages" not in text
+        assert "message" not in text
 
 
 def test_show_names_the_request_of_a_message(answering: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -278,7 +278,7 @@ def _timeline(sheet: Sheet, slow: SlowMessage, rows: pd.DataFrame) -> Figure:
         f"message-{number}-timeline", title,
         f"What the cores did during the {latency} of {thing} {number}, from its first to its last timestamp. Causes: {why}.",
         sheet.note, rows, (_WIDTH, timeline_axes.height_inches(rows)),
-        lambda fig: timeline_axes.plot(rows, title, ax=fig.subplots()),
+        lambda fig: timeline_axes.plot(rows, title, ax=fig.subplots(), thing=thing),
     )  # fmt: skip
 
 

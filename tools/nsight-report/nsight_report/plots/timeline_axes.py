@@ -43,7 +43,7 @@ _EDGE = {
 NARROW_FUNCTION = _EDGE["function"]
 RED = "#F2A07F"  # the fill of a call that an anomaly names
 NAMES = {
-    "own thread": "thread that gets the message",
+    "own thread": "thread that gets the {thing}",
     "thread": "other thread",
     "syscall": "system call",
     "softirq": "softirq",
@@ -74,9 +74,9 @@ def height_inches(frame: pd.DataFrame) -> float:
     return 1.9 + 0.26 * (top + 0.55 * n_messages + _mark_levels(frame))
 
 
-def plot(frame: pd.DataFrame, title: str, *, ax: Axes) -> Axes:
+def plot(frame: pd.DataFrame, title: str, *, ax: Axes, thing: str = "message") -> Axes:
     """Draw ``rows``. Time counts from the first timestamp; red is what an anomaly names, blank is not decoded,
-    dashed ends are inferred, grey is time in which a core was not the message's."""
+    dashed ends are inferred, grey is time in which a core was not the message's. ``thing``: what messages are called."""
     marks = frame[frame["what"] == "mark"]
     origin = (
         int((marks["start_ns"].iloc[0] + marks["end_ns"].iloc[0]) // 2)
@@ -105,7 +105,6 @@ def plot(frame: pd.DataFrame, title: str, *, ax: Axes) -> Axes:
         for cpu, (base, depth, track) in bases.items()
     }
     if bottom < 0:
-        thing = str(frame.loc[frame["what"] == "message", "name"].iloc[0]).split(" ")[0]
         ticks[bottom / 2] = f"other {thing}s\non this core"
     ax.set_yticks(list(ticks), list(ticks.values()))
     ax.tick_params(axis="y", length=0)
@@ -117,7 +116,7 @@ def plot(frame: pd.DataFrame, title: str, *, ax: Axes) -> Axes:
     if n_short:
         left_out.append(f"{counted(n_short, 'call')} too short beside the longer interval")
     ax.set_title(title + (f"\nnot drawn: {', '.join(left_out)}" if left_out else ""), loc="left", fontsize=11)
-    _legend(ax, frame)
+    _legend(ax, frame, thing)
     return ax
 
 
@@ -295,11 +294,11 @@ def _origin(marks: pd.DataFrame) -> int:
     return int((marks["start_ns"].iloc[0] + marks["end_ns"].iloc[0]) // 2)
 
 
-def _legend(ax: Axes, frame: pd.DataFrame) -> None:
+def _legend(ax: Axes, frame: pd.DataFrame, thing: str) -> None:
     calls = frame[frame["what"] == "call"]
     present = set(calls["kind"])
     handles: list[Patch | Line2D] = [
-        Patch(facecolor=colour, edgecolor="#666666", linewidth=0.6, label=NAMES[kind])
+        Patch(facecolor=colour, edgecolor="#666666", linewidth=0.6, label=NAMES[kind].format(thing=thing))
         for kind, colour in FILL.items()
         if kind in present
     ]
@@ -318,7 +317,7 @@ def _legend(ax: Axes, frame: pd.DataFrame) -> None:
         handles.append(Line2D([], [], color=GREY, linewidth=3, label="idle"))
     if "gap" in present:
         handles.append(Patch(facecolor="white", edgecolor="#CCCCCC", label=f"blank: {UNTRACED}"))
-    handles.append(Patch(facecolor="#F3F3F3", edgecolor="none", label="not the message's core then"))
+    handles.append(Patch(facecolor="#F3F3F3", edgecolor="none", label=f"not the {thing}'s core then"))
     if (frame.loc[frame["what"] == "mark", "note"] != "").any():
         handles.append(Patch(facecolor=BLACK, alpha=0.15, label="band: clock error"))
     legend_below(ax, handles, 4)
