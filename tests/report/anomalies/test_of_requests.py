@@ -233,3 +233,25 @@ def test_way_to_the_driver_is_told_apart_by_what_gave_the_last_packet_away(
     _, causes, coverage = scene.diagnosed()
     assert causes == {cause: 300 * US}
     assert coverage[0]["explained_ns" if symbol else "located_ns"] == 300 * US
+
+
+@pytest.mark.parametrize("symbol", ["NET_RX", ""])
+@pytest.mark.parametrize(
+    ("in_qdisc", "rest"), [(300_500, {}), (200_000, {"NET_RX": "TCP window (T)", "": "Transmit queue (T)"})]
+)
+def test_queue_discipline_is_told_by_tcps_own_time_whoever_gave_the_last_packet_away(
+    symbol: str, in_qdisc: int, rest: dict[str, str]
+) -> None:
+    """Whoever sends next takes what is due from the queue: another thread, or an acknowledgement. The driver gets the last
+    byte 300.5 us after the call returned, 300 us later than usual."""
+    scene = Served()
+    t = USUAL * MS
+    scene.one(t, 10 * US, 311 * US)
+    scene.messages[-1] |= {"qdisc_dur_ns": in_qdisc}
+    scene.contexts = [c for c in scene.contexts if not (c["cpu"] == 1 and c["end_ns"] == t + 312 * US)]
+    of = ("softirq", symbol, TID, "server") if symbol else ("syscall", "sendto", HOLDER, "holder")
+    scene.contexts.append(context(1, t + 11 * US, t + 310 * US, "idle", "idle", 0, "swapper"))
+    scene.contexts.append(context(1, t + 310 * US, t + 312 * US, *of))
+    _, causes, _ = scene.diagnosed()
+    assert causes.pop("Queue discipline (T)") == min(in_qdisc, 300 * US)
+    assert list(causes) == ([rest[symbol]] if rest else [])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from event_builder import SYN, Recording
 from nsight_report.lifetimes import LifetimeOptions
 
@@ -27,6 +28,40 @@ def test_a_large_reply_ends_when_its_last_byte_is_handed_over() -> None:
     r = Recording().drive(90, 0, 1000).send(100, 0, 2500).drive(200, 1000, 1000).drive(300, 2000, 500)
     (m,), _ = r.build()
     assert (m["driver_ns"], m["last_ns"], m["n_arrivals"], m["retransmitted"]) == (300, 300, 3, False)
+
+
+def test_time_in_the_queue_discipline_is_that_of_any_data_of_the_connection_after_the_call() -> None:
+    """The call returns at 100, the driver has the last byte at 500. TCP passed packets on at 80, 85, 120 and 450, and they
+    left at 90, 300, 400 and 500: from 100 on, 200 + 100 + 50 ns. Before 450, TCP itself held data back."""
+    r = Recording().send(100, 0, 4000)
+    for left, number, passed in ((90, 0, 80), (300, 1, 85), (400, 2, 120), (500, 3, 450)):
+        r.drive(left, 1000 * number, 1000, sw_timestamp=passed)
+    # What another connection has in the queue does not matter.
+    other = ("10.0.0.2", 40001)
+    r.send(101, 0, 10, remote=other, sk=0x200).drive(490, 0, 10, remote=other, sw_timestamp=98)
+    made, _ = r.build()
+    assert [(m["driver_ns"], m["qdisc_dur_ns"]) for m in made] == [(500, 350), (490, 389)]
+
+
+def test_later_data_waits_behind_what_the_queue_discipline_has_of_earlier_sends() -> None:
+    """TCP keeps the second send's data until the first one's has left, at 300, and then it is in the queue until 320."""
+    r = Recording().send(100, 0, 10).send(120, 10, 10)
+    r.drive(300, 0, 10, sw_timestamp=90).drive(320, 10, 10, sw_timestamp=300)
+    made, _ = r.build()
+    assert [m["qdisc_dur_ns"] for m in made] == [200, 200]
+
+
+@pytest.mark.parametrize("stamp", [0, 301, 1_700_000_000_000_000_000])
+def test_time_in_the_queue_discipline_is_unknown_without_tcps_time(stamp: int) -> None:
+    """None; a time of departure that a paced packet did not wait for; and the wall clock."""
+    r = Recording().send(100, 0, 20).drive(90, 0, 10, sw_timestamp=80).drive(300, 10, 10, sw_timestamp=stamp)
+    (m,), _ = r.build()
+    assert m["qdisc_dur_ns"] is None
+
+
+def test_data_that_reached_the_driver_within_the_call_was_in_no_queue_after_it() -> None:
+    (m,), _ = Recording().drive(95, 0, 10, sw_timestamp=80).send(100, 0, 10).build()
+    assert m["qdisc_dur_ns"] == 0
 
 
 def test_replies_collected_into_one_packet_share_the_driver_stamp() -> None:

@@ -111,6 +111,12 @@ def test_sent_by_the_thread_then_queued_then_in_the_driver() -> None:
         ("TRANSMIT_QUEUE", 0, 2000, 3000),
         ("DRIVER", 0, 3000, 4000),
     ]
+    # What is known of the queue discipline is the last part of the way; it is no more than the way.
+    assert told(sent(qdisc_dur_ns=300))[1:3] == [
+        ("TRANSMIT_QUEUE", 0, 2000, 2700),
+        ("QUEUE_DISCIPLINE", 0, 2700, 3000),
+    ]
+    assert told(sent(qdisc_dur_ns=1100))[1:2] == [("QUEUE_DISCIPLINE", 0, 2000, 3000)]
     # A send that reaches the driver before the call returns waits nowhere.
     assert told(sent(app_ns=3500)) == [("APPLICATION", 1, 1000, 3000), ("DRIVER", 0, 3000, 4000)]
 
@@ -159,7 +165,8 @@ _CORE = st.one_of(st.none(), st.integers(0, 2))
                 "first_ns": st.integers(0, 20),
                 "last_ns": st.integers(20, 50),
                 **dict.fromkeys(
-                    ["arrival_ns", "arrival_last_ns", "handoff_ns", "app_ns", "driver_ns"], _TIME
+                    ["arrival_ns", "arrival_last_ns", "handoff_ns", "app_ns", "driver_ns", "qdisc_dur_ns"],
+                    _TIME,
                 ),
                 **dict.fromkeys(["recv_cpu", "handoff_cpu", "app_cpu"], _CORE),
                 "tid": st.just(7),

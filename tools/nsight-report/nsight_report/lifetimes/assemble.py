@@ -36,6 +36,7 @@ _TIMES = (
     "app_ns",
     "app_cpu",
     "driver_ns",
+    "qdisc_dur_ns",
     "completion_ns",
     "acked_ns",
 )

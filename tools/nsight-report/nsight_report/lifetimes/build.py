@@ -100,7 +100,7 @@ def _sent_tcp(
     result = from_calls(events, streams.row[cut.last], "tx") | _ranges(streams, cut)
     # A message that took several writes began with the first.
     result["call_ns"] = events.call[streams.row[cut.first]]
-    result |= tcp_tx.lifetimes(events, streams, conn, cut.start, cut.end, options, ledger)
+    result |= tcp_tx.lifetimes(events, streams, conn, cut.start, cut.end, result["app_ns"], options, ledger)
     _check_driver(result, ledger)
     return result
 
@@ -165,5 +165,5 @@ def _check_driver(result: Columns, ledger: Ledger) -> None:
         & (result["driver_ns"] < result["call_ns"])
     )
     ledger.add("driver_before_send_call", int(np.count_nonzero(bad)))
-    for name in ("driver_ns", "recv_cpu", "completion_ns", "acked_ns"):
+    for name in ("driver_ns", "qdisc_dur_ns", "recv_cpu", "completion_ns", "acked_ns"):
         result[name][bad] = NONE

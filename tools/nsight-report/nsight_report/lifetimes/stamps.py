@@ -15,7 +15,7 @@ from .options import LifetimeOptions
 
 NIC_SOURCES = ["none", "hw", "peer_xmit"]
 NO_NIC, HW, PEER_XMIT = range(3)
-_NEAR_NS = 10_000_000_000  # a timestamp this far from its event is not in that clock
+NEAR_NS = 10_000_000_000  # a timestamp this far from its event is not in that clock
 _TAI_NS = 37_000_000_000  # TAI minus UTC since 2017
 
 
@@ -59,7 +59,7 @@ def hw_times(events: Events, rows: I64, options: LifetimeOptions, ledger: Ledger
         return none
     where = rows[present]
     ns, error = options.phc_to_monotonic(events.hw[where], events.ifindex[where].astype(np.int64))
-    good = (error >= 0) & (np.abs(ns - events.ts[where]) < _NEAR_NS)
+    good = (error >= 0) & (np.abs(ns - events.ts[where]) < NEAR_NS)
     ledger.add("hardware_timestamps_unconvertible", int(np.count_nonzero(~good)))
     none.ns[present[good]] = ns[good]
     none.error[present[good]] = error[good]
@@ -75,12 +75,12 @@ def classify_software_stamps(events: Events, options: LifetimeOptions, ledger: L
     """
     rows = np.flatnonzero(events.of("A") & (events.sw != 0))
     sw, ts = events.sw[rows], events.ts[rows]
-    monotonic = np.abs(sw - ts) < _NEAR_NS
+    monotonic = np.abs(sw - ts) < NEAR_NS
     realtime = tai = np.zeros(len(rows), dtype=bool)
     if options.realtime_offset_ns is not None:
         wall = ts + options.realtime_offset_ns
-        realtime = ~monotonic & (np.abs(sw - wall) < _NEAR_NS)
-        tai = ~monotonic & ~realtime & (np.abs(sw - wall - _TAI_NS) < _NEAR_NS)
+        realtime = ~monotonic & (np.abs(sw - wall) < NEAR_NS)
+        tai = ~monotonic & ~realtime & (np.abs(sw - wall - _TAI_NS) < NEAR_NS)
     for mask, clock, detail in (
         (monotonic, "monotonic", "the sender's transmit time, no receive timestamp; rejected"),
         (realtime, "realtime", "taken in the receive softirq; the arrival event is used instead"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Sent TCP messages: send call, time at the driver and completion of a byte range."""
+"""Sent TCP messages: send call, time in the queue discipline and at the driver, completion of a byte range."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
+from ..interval_joins import overlaps
 from ..losses import Ledger
 from .columns import I64, NONE, Events
 from .connections import Streams
 from .coverage import Coverage
 from .options import LifetimeOptions
-from .stamps import hw_times
+from .stamps import NEAR_NS, hw_times
 from .tcp_rx import packets
 
 TSTAMP_SND, TSTAMP_ACK = 0, 2  # SCM_TSTAMP_SND, include/uapi/linux/errqueue.h; 1 is the scheduler
@@ -31,10 +33,11 @@ def lifetimes(
     conn: I64,
     start: I64,
     end: I64,
+    returned: I64,
     options: LifetimeOptions,
     ledger: Ledger,
 ) -> dict[str, npt.NDArray[Any]]:
-    """Timestamps of sent byte ranges ``[start, end)`` (keys of ``streams``)."""
+    """Timestamps of sent byte ranges ``[start, end)`` (keys of ``streams``), whose send calls ``returned`` then."""
     sent = packets(events, streams, "X")
     last = sent.coverage.first(end - 1)
     driver_row = np.where(last >= 0, sent.row[np.maximum(last, 0)], NONE) if len(sent.row) else last
@@ -47,12 +50,48 @@ def lifetimes(
     ledger.add("sent_without_driver_event", int(np.count_nonzero(missing & ~at_end)))
     return {
         "driver_ns": driver_ns,
+        "qdisc_dur_ns": _in_queue_discipline(events, sent.row, sent.conn, conn, driver_row, returned),
         "recv_cpu": np.where(driver_row >= 0, events.cpu[driver_row], NONE) if len(events) else driver_row,
         "completion_ns": _completions(events, streams, end, driver_ns, options, ledger),
         "acked_ns": _acknowledged(events, streams, end),
         "n_arrivals": sent.coverage.n_overlapping(start, end),
         "retransmitted": sent.coverage.repeated(start, end),
     }
+
+
+def _in_queue_discipline(events: Events, row: I64, of: I64, conn: I64, driver_row: I64, returned: I64) -> I64:
+    """How long, from ``returned`` until the driver had it, the queue discipline had data of each one's connection.
+
+    ``row`` and ``of``: the event and the connection of every packet given to the driver. TCP writes into skb->tstamp when it
+    passes a packet on (net/ipv4/tcp_output.c: __tcp_transmit_skb). Earlier data counts, because later data waits for
+    it: in the queue behind it, or in the socket, which keeps only a few packets below it (TCP small queues).
+    """
+    result = np.full(len(conn), NONE)
+    passed, left = events.sw[row], events.ts[row]
+    known = (passed > 0) & (passed <= left) & (left - passed < NEAR_NS)
+    if not known.any():
+        return result
+    told = np.zeros(len(events), bool)
+    told[row[known]] = True
+    at = np.flatnonzero((driver_row >= 0) & told[driver_row])
+    result[at] = 0
+    # Only what comes after the call is asked for: most messages reach the driver within it.
+    at = at[events.ts[driver_row[at]] > returned[at]]
+    of, passed, left = of[known], passed[known], left[known]
+    near = np.isin(of, conn[at])
+    of, passed, left = of[near], passed[near], left[near]
+    order = np.lexsort((left, passed, of))
+    of, passed, left = of[order], passed[order], left[order]
+    # Packets overlap: each counts from when the connection's earlier ones had left.
+    until = pd.Series(left).groupby(of).cummax().to_numpy()
+    first = np.append(True, of[1:] != of[:-1])[: len(of)]
+    begin = np.where(first, passed, np.maximum(passed, np.append(0, until[:-1])[: len(of)]))
+    alone = until > begin
+    query, _, low, high = overlaps(
+        conn[at], returned[at], events.ts[driver_row[at]], of[alone], begin[alone], until[alone]
+    )
+    np.add.at(result, at[query], high - low)
+    return result
 
 
 def _completions(

@@ -33,6 +33,7 @@ def lifetimes(events: Events, ledger: Ledger) -> tuple[I64, dict[str, npt.NDArra
     return send_row, {
         "driver_row": driver_row,
         "driver_ns": pick(events.ts, driver_row),
+        "qdisc_dur_ns": np.full(len(send_row), NONE),
         "recv_cpu": pick(events.cpu, driver_row),
         "completion_ns": np.full(len(send_row), NONE),
         "acked_ns": np.full(len(send_row), NONE),

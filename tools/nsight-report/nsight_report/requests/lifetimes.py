@@ -105,6 +105,7 @@ class Lifetimes(Messages):
             last_id=came,
             **at,
             sent_ns=np.clip(column(sent["app_ns"]), at["send_ns"], at["left_ns"]),
+            qdisc_dur_ns=sent["qdisc_dur_ns"].array,
             send_cpu=sent["app_cpu"].array,
             driver_cpu=sent["recv_cpu"].array,
             sent_bytes=np.where(alone, column(asked[self._sent_bytes]), -1),

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from ..errors import BadInput
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 _DIRECTORY = Path(__file__).with_name("schema")
 _TYPES = {

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a sent message waited for between the send call and the driver, judged by the context that passed on its last packet.
+"""What a sent message waited for between the send call and the driver, outside the queue discipline's known time (messages.qdisc_dur_ns).
+
+The context that passed on its last packet shows it.
 
 The send call itself gives packets to the queue discipline, and that gives them to the driver, if nothing holds them back. If
 the congestion window or the receiver's window did, an acknowledgement opens it: TCP sends from the receive softirq. The same
@@ -25,7 +27,7 @@ SUBJECTS = (
     "for pacing",
     "for an acknowledgement (Nagle)",
 )
-_WINDOW, _NAGLE = 0, 3
+_WINDOW, QUEUE_DISCIPLINE, _NAGLE = 0, 1, 3
 #: Ten segments (RFC 6928) of 1,448 bytes.
 INITIAL_WINDOW = 14_480
 _BY_SOFTIRQ = {"NET_RX": 0, "NET_TX": 1, "TIMER": 2, "HRTIMER": 2, "TASKLET": 2}

@@ -37,7 +37,7 @@ import pandas as pd
 
 from ..interval_joins import Int, overlaps
 from ..tables.data_frames import column
-from . import R, arrival, occupancy
+from . import R, arrival, departure, occupancy
 from .labelled import (
     EXCEPTION,
     HARDIRQ,
@@ -307,8 +307,8 @@ def _lookup(sorted_ids: Int, values_of: Int, values: Int) -> Int:
 
 def _waits(pieces: Pieces, at: Int) -> Int:
     waits = [
-        State.SLEEPING, State.BLOCKED, State.STOPPED, State.WAITING, State.THROTTLED, State.LOST, State.QUEUED, State.SENDING,
-        State.AWAY, State.UNACCEPTED,
+        State.SLEEPING, State.BLOCKED, State.STOPPED, State.WAITING, State.THROTTLED, State.LOST, State.QUEUED, State.QDISC,
+        State.SENDING, State.AWAY, State.UNACCEPTED,
     ]  # fmt: skip
     known = np.isin(pieces.state[at], waits)
     return np.where(known, WAIT, UNTRACED)
@@ -334,6 +334,7 @@ def _wait_name(state: str, syscall: str) -> str:
         "throttled": QUOTA,
         "lost": LOST,
         "queued": "in the transmit queue",
+        "qdisc": departure.SUBJECTS[departure.QUEUE_DISCIPLINE],
         "sending": "in the NIC",
         "away": "for the peer's reply",
         "unaccepted": "in the accept queue",

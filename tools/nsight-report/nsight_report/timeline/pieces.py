@@ -27,7 +27,7 @@ class State(IntEnum):
 
     THROTTLED: ready, but without CPU quota. CORE: no thread is waited for, the core itself counts. LOST: the packet waits for its
     retransmission. UNTOLD: no interrupt has announced it to the core yet. QUEUED: its thread has handed over a sent message, but no
-    driver has it yet. SENDING: the NIC has it until the completion timestamp, whatever the core does. AWAY: a sent request until its reply comes.
+    driver has it yet. QDISC: the same, and the queue discipline has it or what comes before it. SENDING: the NIC has it until the completion timestamp, whatever the core does. AWAY: a sent request until its reply comes.
     UNACCEPTED: the connection is in the accept queue, and its future reader waits for work or does not exist yet.
     """
 
@@ -47,6 +47,7 @@ class State(IntEnum):
     SENDING = 13
     AWAY = 14
     UNACCEPTED = 15
+    QDISC = 16
 
 
 _NAMES = [state.name.lower() for state in State]
@@ -186,9 +187,10 @@ def _outside_the_thread(messages: pd.DataFrame, parts: Sections, told: Int | Non
     completed = messages["completion_ns"].notna().to_numpy(bool)[row]
     state = np.full(len(row), State.CORE)
     state[place == Place.TRANSMIT_QUEUE] = State.QUEUED
+    state[place == Place.QUEUE_DISCIPLINE] = State.QDISC
     state[(place == Place.DRIVER) & completed] = State.SENDING
     state[place == Place.PEER] = State.AWAY
-    away = np.isin(state, (State.QUEUED, State.SENDING, State.AWAY))
+    away = np.isin(state, (State.QUEUED, State.QDISC, State.SENDING, State.AWAY))
     # The process that owned the backlog handed it off.
     tid = np.where(place == Place.BACKLOG, column(messages["tid"])[row], -1)
     found = []

@@ -34,9 +34,9 @@ class Place(IntEnum):
     """Parts of a lifetime, in time order for each direction.
 
     Received: RECEIVE, then one of SECOND_CORE and BACKLOG where there was one, then APPLICATION. Sent: APPLICATION up to the
-    end of the send call, TRANSMIT_QUEUE up to the driver, DRIVER up to the completion. Intervals of threads: BEGINNER up to
+    end of the send call, TRANSMIT_QUEUE and QUEUE_DISCIPLINE up to the driver, DRIVER up to the completion. Intervals of threads: BEGINNER up to
     the hand-over if another thread began it, then APPLICATION. Requests: as received, then SERVICE up to the send call,
-    SEND up to its end, TRANSMIT_QUEUE up to the driver; sent requests begin with SEND, and are with their PEER from the
+    SEND up to its end, TRANSMIT_QUEUE and QUEUE_DISCIPLINE up to the driver; sent requests begin with SEND, and are with their PEER from the
     driver until the reply comes.
     """
 
@@ -50,11 +50,12 @@ class Place(IntEnum):
     SEND = 7
     PEER = 8
     BEGINNER = 9
+    QUEUE_DISCIPLINE = 10
 
 
-_SIDE = np.array([R, R, A, A, R, R, A, T, T, A])
+_SIDE = np.array([R, R, A, A, R, R, A, T, T, A, R])
 #: The same for requests.
-_SIDE_OF_REQUEST = np.array([R, R, A, A, T, T, A, T, T, A])
+_SIDE_OF_REQUEST = np.array([R, R, A, A, T, T, A, T, T, A, T])
 #: Places where threads work or wait: the one that began an interval, the (first) reader, and the sender.
 OF_BEGINNER, OF_READER, OF_SENDER = (Place.BEGINNER,), (Place.APPLICATION,), (Place.SERVICE, Place.SEND)
 #: Places where a thread counts, wherever it runs, and not a core.
@@ -158,7 +159,7 @@ def _sent(messages: pd.DataFrame, tx: npt.NDArray[np.bool_]) -> list[_Part]:
     returned = np.clip(np.where(app >= 0, app, at_driver), first, at_driver)
     return [
         (Place.APPLICATION, tx, app_cpu, first, returned),
-        (Place.TRANSMIT_QUEUE, tx, recv_cpu, returned, at_driver),
+        *_to_driver(messages, tx, recv_cpu, returned, at_driver),
         (Place.DRIVER, tx, recv_cpu, at_driver, last),
     ]
 
@@ -174,6 +175,19 @@ def _answered(requests: pd.DataFrame) -> list[_Part]:
     return [
         (Place.SERVICE, served, send_cpu, read, send),
         (Place.SEND, every, send_cpu, send, sent),
-        (Place.TRANSMIT_QUEUE, every, driver_cpu, sent, left),
+        *_to_driver(requests, every, driver_cpu, sent, left),
         (Place.PEER, ~served, np.full(len(requests), -1), left, begin),
+    ]
+
+
+def _to_driver(
+    messages: pd.DataFrame, of: npt.NDArray[np.bool_], cpu: Int, start: Int, end: Int
+) -> list[_Part]:
+    """From the end of the send call to the driver. Only the length of the time in the queue discipline is known: it
+    counts at the end, because data that TCP holds back gets there later.
+    """
+    in_qdisc = np.clip(column(messages["qdisc_dur_ns"]), 0, np.maximum(end - start, 0))
+    return [
+        (Place.TRANSMIT_QUEUE, of, cpu, start, end - in_qdisc),
+        (Place.QUEUE_DISCIPLINE, of, cpu, end - in_qdisc, end),
     ]
