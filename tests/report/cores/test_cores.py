@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 from machinery.made_up.scene import Scene
 from machinery.made_up.tables import TID, table
 from nsight_report import cores
 from nsight_report.anomalies import Selection
+from nsight_report.cores.occupancy import _Asked
 from nsight_report.plots import cores as plot_cores
 from nsight_report.recorder import Recorder
 from nsight_report.timeline.recording import Recording
@@ -118,3 +120,17 @@ def test_every_context_of_a_core_can_be_drawn() -> None:
     rows = plot_cores.rows(frame)
     assert set(rows["context"]) == set(cores.CONTEXTS)
     assert len(plot_cores.legend(rows)) == len(cores.CONTEXTS)
+
+
+def test_requested_times_near_a_part_of_the_recording_include_long_ones_that_began_before() -> None:
+    """On core 1: [0, 90) and [80, 95), on core 2 [10, 20). What is near may include more."""
+    asked = _Asked.of("slow", "ns", np.array([1, 1, 2]), np.array([80, 0, 10]), np.array([95, 90, 20]))
+    cores_of = np.array([1, 2])
+
+    def on(low: int, high: int) -> set[tuple[int, ...]]:
+        return set(zip(*(of.tolist() for of in asked.on(cores_of, low, high)), strict=True))
+
+    assert {(1, 0, 90), (1, 80, 95)} <= on(50, 85)
+    assert on(0, 5) == {(1, 0, 90)}
+    assert on(92, 99) == {(1, 80, 95)}
+    assert on(95, 99) == set()

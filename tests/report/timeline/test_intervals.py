@@ -4,7 +4,7 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from nsight_report.interval_joins import overlaps, tile
+from nsight_report.interval_joins import distinct, keys, overlaps, tile
 
 GAPS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.integers(1, 9)), max_size=20)
 QUERIES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(0, 40)), max_size=10)
@@ -51,3 +51,20 @@ def test_tile_covers_all_time_once_and_gives_it_to_the_latest_start(rows):
             assert start[row] <= low[i] < high[i] <= start[row] + length[row]
             later = (group == value) & (start > start[row]) & (start < high[i])
             assert not later.any()
+
+
+_VALUE = st.one_of(st.integers(-3, 3), st.integers(-(1 << 63), (1 << 63) - 1))
+_PAIRS = st.lists(st.tuples(_VALUE, _VALUE), max_size=8)
+
+
+@given(_PAIRS, _PAIRS)
+def test_keys_sort_like_their_pairs_however_far_apart(one, other):
+    given_ = [np.array(of, np.int64).reshape(-1, 2).T for of in (one, other)]
+    made = [int(key) for of in keys(*((group, time) for group, time in given_)) for key in of]
+    pairs = [*one, *other]
+    assert [[a < b for b in made] for a in made] == [[a < b for b in pairs] for a in pairs]
+
+
+@given(st.lists(_VALUE))
+def test_distinct_values_ascend(values):
+    assert distinct(np.array(values, np.int64)).tolist() == sorted(set(values))

@@ -43,22 +43,40 @@ _CONTEXTS = ("cpu", "start_ns", "end_ns", "kind", "symbol", "comm", "pid")
 Label = tuple[str, str, str]
 
 
+_EVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
 class _Asked(NamedTuple):
-    """Intervals in which contexts count: of the cores ``cpu``, or of every core; with the column and the role to which they add."""
+    """Intervals in which contexts count: of the cores ``cpu``, or of every core; with the column and the role to which they add.
+
+    In order of begin; ``by_then``: the latest end of each and of those before it.
+    """
 
     role: str
     into: str
     cpu: Int | None
     start: Int
     end: Int
+    by_then: Int
 
-    def on(self, cores: Int) -> tuple[Int, Int, Int]:
-        """Core, begin and end of each, on some cores."""
+    @staticmethod
+    def of(role: str, into: str, cpu: Int | None, start: Int, end: Int) -> _Asked:
+        """Intervals in any order."""
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+        by_then = np.maximum.accumulate(end) if len(end) else end
+        return _Asked(role, into, None if cpu is None else cpu[order], start, end, by_then)
+
+    def on(self, cores: Int, low: int = _EVER[0], high: int = _EVER[1]) -> tuple[Int, Int, Int]:
+        """Core, begin and end of each, on some cores; at least of those that overlap [low, high)."""
+        near = slice(int(np.searchsorted(self.by_then, low, "right")), int(np.searchsorted(self.start, high)))
+        start, end = self.start[near], self.end[near]
         if self.cpu is None:
-            n = len(self.start)
-            return np.repeat(cores, n), np.tile(self.start, len(cores)), np.tile(self.end, len(cores))
-        here = np.isin(self.cpu, cores)
-        return self.cpu[here], self.start[here], self.end[here]
+            n = len(start)
+            return np.repeat(cores, n), np.tile(start, len(cores)), np.tile(end, len(cores))
+        cpu = self.cpu[near]
+        here = np.isin(cpu, cores)
+        return cpu[here], start[here], end[here]
 
 
 def summarise(compared: pa.Table, here: Recording, there: Recording, options: Selection) -> pa.Table:
@@ -107,14 +125,14 @@ class _Cores:
         where = sections(messages, detours(messages, self._contexts))
         whole = union(column(messages["first_ns"]), column(messages["last_ns"]))
         return [
-            _Asked(role, "ns", None, *whole),
-            _Asked(role, "lifetime_ns", where.cpu, where.start, where.end),
+            _Asked.of(role, "ns", None, *whole),
+            _Asked.of(role, "lifetime_ns", where.cpu, where.start, where.end),
         ]
 
     def always(self) -> list[_Asked]:
         """From the first to the last time that is known of any core."""
         begin, end = self._contexts.span() or (0, 0)
-        return [_Asked("all", "ns", None, np.array([begin]), np.array([end]))]
+        return [_Asked.of("all", "ns", None, np.array([begin]), np.array([end]))]
 
     def times(self, asked: list[_Asked]) -> pd.DataFrame:
         """Time of each context on each core in each of the requested intervals: rows of table ``cores``."""
@@ -123,10 +141,10 @@ class _Cores:
         for batch in self._contexts.batches(_CONTEXTS):
             cpu, start, end = (batch[c].to_numpy().astype(np.int64) for c in _CONTEXTS[:3])
             label = self._label(batch)
-            here = np.unique(cpu)
+            here, times = np.unique(cpu), (int(start.min(initial=_EVER[1])), int(end.max(initial=_EVER[0])))
             cores.update(here.tolist())
             for number, of in enumerate(asked):
-                _, item, low, high = overlaps(*of.on(here), cpu, start, end)
+                _, item, low, high = overlaps(*of.on(here, *times), cpu, start, end)
                 parts.append(_added(number, cpu[item], label[item], high - low))
         none = np.zeros(0, np.int64)
         seen = _frame([(none, none, none, none), *parts])

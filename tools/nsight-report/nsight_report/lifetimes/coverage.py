@@ -6,6 +6,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ..interval_joins import distinct
+
 I64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 
@@ -24,7 +26,7 @@ class Coverage:
     """
 
     def __init__(self, start: I64, end: I64) -> None:
-        self._bounds = np.unique(np.concatenate((start, end)))
+        self._bounds = distinct(np.concatenate((start, end)))
         self._starts = np.sort(start)
         self._ends = np.sort(end)
         low = np.searchsorted(self._bounds, start)

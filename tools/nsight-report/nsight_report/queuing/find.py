@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ..attribution.symbols import plain_name
-from ..interval_joins import Int, overlaps
+from ..interval_joins import Int, distinct, overlaps
 from ..losses import Ledger
 from ..selection.application import App
 from ..tables import schema
@@ -266,7 +266,7 @@ def _by_function(server: _Server, own: pd.DataFrame) -> pd.DataFrame:
 def _beside(messages: Messages, own: pd.DataFrame, machine: Machine) -> pd.DataFrame:
     """Received messages that existed while any of the compared ones did, or that a thread worked on then."""
     asked = Asked.of(own)
-    owners = np.union1d(machine.threads.owner, machine.cores.owner)
+    owners = distinct(np.append(machine.threads.owner, machine.cores.owner))
 
     def chosen(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
         stamps = rows[[*_STAMPS, "last_ns"]].to_numpy(np.int64)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 # Nullable types, so that a null timestamp never turns a column of ns into floats (which lose
 # nanoseconds beyond 2**53). Dictionary columns become Categorical automatically.
@@ -31,6 +32,17 @@ def to_pandas(table: pa.Table) -> pd.DataFrame:
 def column(series: pd.Series[Any]) -> npt.NDArray[np.int64]:
     """An integer column as int64, nulls as -1."""
     return np.asarray(series.astype("Int64").fillna(-1), dtype=np.int64)
+
+
+def numbers(column: pa.ChunkedArray, words: dict[str, int]) -> npt.NDArray[np.int64]:
+    """Numbers, and for words their positions in ``words``, which grows; -1 for null."""
+    if not pa.types.is_dictionary(column.type):
+        return pc.fill_null(column.cast(pa.int64()), -1).to_numpy()  # type: ignore[no-any-return]
+    parts = [np.zeros(0, np.int32)]
+    for chunk in column.chunks:
+        places = [words.setdefault(word, len(words)) for word in chunk.dictionary.to_pylist()]
+        parts.append(np.array([*places, -1], np.int32)[pc.fill_null(chunk.indices, -1).to_numpy()])
+    return np.concatenate(parts)
 
 
 def each(frame: pd.DataFrame) -> Iterator[Any]:

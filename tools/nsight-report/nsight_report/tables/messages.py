@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from .data_frames import to_pandas
+from .data_frames import numbers, to_pandas
 from .reader import Reader
 
 I64 = npt.NDArray[np.int64]
@@ -48,7 +47,7 @@ class Messages(Reader):
         parts: list[list[npt.NDArray[np.int64]]] = [[] for _ in names]
         words: list[dict[str, int]] = [{} for _ in names]
         for group in self._groups(names):
-            values = [_plain(group[name], of) for name, of in zip(names, words, strict=True)]
+            values = [numbers(group[name], of) for name, of in zip(names, words, strict=True)]
             if keep is not None:
                 chosen = keep(_frame(names, values, words))
                 values = [of[chosen] for of in values]
@@ -68,7 +67,7 @@ class Messages(Reader):
         ``words``: the numbers of the texts of each text column; new ones are entered.
         """
         for group in self._groups(list(dict.fromkeys(names))):
-            yield {name: _plain(group[name], words.setdefault(name, {})) for name in group.column_names}
+            yield {name: numbers(group[name], words.setdefault(name, {})) for name in group.column_names}
 
     def rows(self, message_ids: I64, names: Sequence[str] | None = None) -> pd.DataFrame:
         """The rows of some messages, or some columns of them, in table order and as ``frames.to_pandas`` returns them.
@@ -102,24 +101,13 @@ class Messages(Reader):
         return bool(at < len(wanted) and wanted[at] <= told.max)
 
 
-def _places(numbers: npt.NDArray[Any], wanted: I64) -> I64:
+def _places(ids: npt.NDArray[Any], wanted: I64) -> I64:
     """Positions of the (ascending) numbers ``wanted``, ascending."""
-    if (numbers[1:] < numbers[:-1]).any():
-        return np.flatnonzero(np.isin(numbers, wanted, kind="sort"))
-    low, high = np.searchsorted(wanted, [numbers[0], numbers[-1] + 1]) if len(numbers) else (0, 0)
-    at = np.searchsorted(numbers, wanted[low:high])
-    return at[numbers[at] == wanted[low:high]]
-
-
-def _plain(column: pa.ChunkedArray, words: dict[str, int]) -> npt.NDArray[np.int64]:
-    """Numbers, and for words their positions in ``words``, which grows; -1 for null."""
-    if not pa.types.is_dictionary(column.type):
-        return pc.fill_null(column.cast(pa.int64()), -1).to_numpy()  # type: ignore[no-any-return]
-    parts = [np.zeros(0, np.int32)]
-    for chunk in column.chunks:
-        places = [words.setdefault(word, len(words)) for word in chunk.dictionary.to_pylist()]
-        parts.append(np.array([*places, -1], np.int32)[pc.fill_null(chunk.indices, -1).to_numpy()])
-    return np.concatenate(parts)
+    if (ids[1:] < ids[:-1]).any():
+        return np.flatnonzero(np.isin(ids, wanted, kind="sort"))
+    low, high = np.searchsorted(wanted, [ids[0], ids[-1] + 1]) if len(ids) else (0, 0)
+    at = np.searchsorted(ids, wanted[low:high])
+    return at[ids[at] == wanted[low:high]]
 
 
 def _frame(

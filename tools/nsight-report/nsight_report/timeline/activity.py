@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 
 from .. import drops
-from ..interval_joins import Int, overlaps
+from ..interval_joins import Int, distinct, overlaps
 from ..selection.application import App
 from ..tables.data_frames import column, to_pandas
 from . import Detours, arrival, departure, detours, entered, exposure, occupancy
@@ -64,7 +64,7 @@ class Activity:
             occupancy.COLUMNS, lambda rows: (rows["direction"] == "rx").to_numpy(bool)
         )
         reads, cores = Reads.of(every, asked), occupancy.by_core(every, asked)
-        owners = np.union1d(cores.owner, reads.owner)
+        owners = distinct(np.append(cores.owner, reads.owner))
         received = every.loc[np.isin(every["message_id"].to_numpy(), owners), list(RECEIVED)]
         del every  # it grows with the recording, and the next steps need memory
         gaps = to_pandas(self._contexts.where("kind", ["gap"], _CONTEXTS))
@@ -87,15 +87,15 @@ class Activity:
         self.machine = replace(self.machine, frequencies=self.frequencies.against(usual_khz))
 
     def parts(self, wanted: list[Int]) -> Iterator[tuple[list[Pieces], Machine]]:
-        """Lifetimes of sets of rows of ``messages``, some at a time, and what the machine did during them."""
+        """Lifetimes of sets of rows of ``messages``, some at a time, and what the machine did during them. No row is in two sets."""
         for first, last in self._chunks(np.unique(np.concatenate(wanted))):
             chosen = [rows[(rows >= first) & (rows <= last)] for rows in wanted]
             every = np.unique(np.concatenate(chosen))
             states, told, found = self._thread_states(every), self._told(every), self._detours(every)
-            parts = [
-                self._explained(self._queued(pieces(self.messages, rows, states, told.at, found), states))
-                for rows in chosen
-            ]
+            # What they waited for is read once for all sets.
+            lived = Pieces.join([pieces(self.messages, rows, states, told.at, found) for rows in chosen])
+            lived = self._explained(self._queued(lived, states))
+            parts = [lived.take(np.isin(lived.row, rows)) for rows in chosen]
             cpu, start, end = self._on_cores(parts)
             contexts = to_pandas(self._contexts.overlapping(cpu, start, end, _CONTEXTS))
             memory = MemoryWork.of(to_pandas(self._memory.overlapping(cpu, start, end)), self.machine.names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ..interval_joins import Int
-from ..tables.data_frames import column, to_pandas
+from ..tables.data_frames import column, numbers, to_pandas
 from ..tables.intervals import IntervalTable, union
 from . import occupancy
 from .machine import USER_CODE
@@ -24,6 +25,25 @@ _STRETCHES = ("tid", "start_ns", "symbol", "kind", "call_id")
 _SYSCALLS = ("tid", "start_ns", "symbol", "dur_ns", "end_known")
 _STATES = ("tid", "start_ns", "end_ns", "state", "cpu")
 _MAY_WAIT = ("sleeping", "waiting", "unknown")
+
+
+_Columns = dict[str, npt.NDArray[np.int64]]
+#: The number of USER_CODE among the words of symbols.
+_USER_CODE = 0
+
+
+class _Entered(NamedTuple):
+    """What threads entered: ``symbol``: number of a word; ``place``: position in order of time."""
+
+    tid: Int
+    start: Int
+    symbol: npt.NDArray[np.int32]
+    is_new: npt.NDArray[np.bool_]
+    place: Int
+
+    def take(self, at: Int) -> _Entered:
+        """Some of them, in that order."""
+        return _Entered(self.tid[at], self.start[at], self.symbol[at], self.is_new[at], self.place[at])
 
 
 def find(
@@ -47,14 +67,23 @@ def find(
     low, high = union(np.append(first, began), np.append(last, began) + 1)
     asked = replace(asked, low=low, high=high)
     tids, times = np.union1d(reads.tid, tids), np.sort(reads.read)
+    words: dict[str, int] = {USER_CODE: _USER_CODE}
     kinds, names, rows_of = (
         (_ENTERED, _STRETCHES, _of_intervals()) if is_contexts else (("syscall",), _SYSCALLS, _of_syscalls)
     )
     found = []
     for table in source.each_where("kind", kinds, names):
-        rows = rows_of(to_pandas(table.filter(pa.array(np.isin(table["tid"].to_numpy(), tids)))))
-        found.append(rows[_looked_for(rows, asked, times)])
-    return pd.concat(found, ignore_index=True)
+        columns = {name: numbers(table[name], words) for name in names}
+        of_tids = np.flatnonzero(np.isin(columns["tid"], tids))
+        found.append(
+            _looked_for(
+                rows_of({name: of[of_tids] for name, of in columns.items()}, words), words, asked, times
+            )
+        )
+    every = _Entered(*(np.concatenate(of) for of in zip(*found, strict=True)))
+    symbol = pd.Categorical.from_codes(every.symbol, pd.Index(list(words)))
+    frame = {"tid": every.tid, "start_ns": every.start, "symbol": symbol, "is_new": every.is_new}
+    return pd.DataFrame(frame).astype({"symbol": str})
 
 
 def waits(entered: pd.DataFrame) -> pd.DataFrame:
@@ -73,49 +102,54 @@ def asleep(states: IntervalTable, gaps: pd.DataFrame, tids: Int) -> pd.DataFrame
     return pd.concat(found, ignore_index=True)
 
 
-def _of_intervals() -> Callable[[pd.DataFrame], pd.DataFrame]:
+def _of_intervals() -> Callable[[_Columns, dict[str, int]], _Entered]:
     """What threads entered, from rows of ``contexts`` in order, some at a time: an interval begins where one is entered again."""
     newest = -1
 
-    def rows_of(contexts: pd.DataFrame) -> pd.DataFrame:
+    def rows_of(contexts: _Columns, words: dict[str, int]) -> _Entered:
         nonlocal newest
-        ids = column(contexts["call_id"])
+        ids, kind = contexts["call_id"], contexts["kind"]
         # They ascend: an older one began in an earlier row group.
-        is_new = (
-            (contexts["kind"] == "syscall").to_numpy()
-            & (ids > newest)
-            & ~pd.Series(ids).duplicated().to_numpy()
-        )
+        is_new = (kind == words.get("syscall", -1)) & (ids > newest) & ~pd.Series(ids).duplicated().to_numpy()
         newest = max(newest, int(ids.max(initial=-1)))
-        symbol = contexts["symbol"].astype(str).where(contexts["kind"] != "thread", USER_CODE)
-        return contexts[["tid", "start_ns"]].assign(symbol=symbol, is_new=is_new)
+        symbol = np.where(kind != words.get("thread", -1), contexts["symbol"], _USER_CODE)
+        return _Entered(contexts["tid"], contexts["start_ns"], symbol, is_new, np.arange(len(ids)))
 
     return rows_of
 
 
-def _of_syscalls(calls: pd.DataFrame) -> pd.DataFrame:
+def _of_syscalls(calls: _Columns, words: dict[str, int]) -> _Entered:
     """The same from system calls in ``calls``: user code follows when one ends. A switch cuts it but does not end it."""
-    begins = calls[["tid", "start_ns"]].assign(symbol=calls["symbol"].astype(str), is_new=True, order=1)
-    ended = calls[(calls["end_known"] == "measured").to_numpy()]
-    took = column(ended["dur_ns"])
+    ended = calls["end_known"] == words.get("measured", -1)
+    tid, start, took = calls["tid"], calls["start_ns"], calls["dur_ns"][ended]
+    n_begun, n_ended = len(tid), len(took)
+    times = np.concatenate([start, start[ended] + took])
     # At equal times, one system call ends before the next one begins, but after its own begin.
-    ends = ended[["tid"]].assign(
-        start_ns=ended["start_ns"] + took, symbol=USER_CODE, is_new=False, order=np.where(took > 0, 0, 2)
+    order = np.concatenate([np.ones(n_begun, np.int8), np.where(took > 0, 0, 2).astype(np.int8)])
+    place = np.empty(len(times), np.int64)
+    place[np.lexsort((order, times))] = np.arange(len(times))
+    return _Entered(
+        np.concatenate([tid, tid[ended]]),
+        times,
+        np.concatenate([calls["symbol"], np.full(n_ended, _USER_CODE, np.int32)]),
+        np.arange(len(times)) < n_begun,
+        place,
     )
-    both = pd.concat([begins, ends], ignore_index=True)
-    return both.sort_values(["start_ns", "order"], ignore_index=True).drop(columns="order")
 
 
-def _looked_for(entered: pd.DataFrame, asked: Asked, times: Int) -> npt.NDArray[np.bool_]:
+def _looked_for(entered: _Entered, words: dict[str, int], asked: Asked, times: Int) -> _Entered:
     """Rows that are the last of their thread up to a time in ``asked``, or the first of its waits from one of ``times`` on."""
-    tid, start = column(entered["tid"]), column(entered["start_ns"])
+    tid, start = entered.tid, entered.start
     wanted = np.zeros(len(tid), bool)
-    order = np.lexsort((start, tid))
+    order = np.lexsort((entered.place, start, tid))
     wanted[order] = asked.about(start[order], _beside(tid[order], start[order], 1))
-    waits = order[(entered["is_new"] & entered["symbol"].isin(occupancy.WAITS)).to_numpy()[order]]
+    for_events = [words[word] for word in occupancy.WAITS if word in words]
+    waits = order[(entered.is_new & np.isin(entered.symbol, for_events))[order]]
     before = _beside(tid[waits], start[waits], -1)
     wanted[waits] |= np.searchsorted(times, before, "right") < np.searchsorted(times, start[waits], "right")
-    return wanted
+    at = np.flatnonzero(wanted)
+    at = at[np.argsort(entered.place[at])]
+    return entered.take(at)
 
 
 def _beside(group: Int, time: Int, step: int) -> Int:
