@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """How long a report takes, stage by stage, and how the time grows with the recording.
 
-    python tests/evaluation/bench/bench_report.py [--sizes 0.25,1] [--directory DIR] [--repeats N]
+    python tests/evaluation/bench/bench_report.py [--requests] [--sizes 0.25,1] [--directory DIR] [--repeats N]
 
 Size 1 is 100,800 messages with 50 million calls. A capture of each size is made (or found in --directory): clock
 readings, message events and the tables that decoding makes, since bench_pt.py measures the way from packets to calls.
@@ -10,6 +10,9 @@ Each stage then runs in a separate process, from the stored tables of the earlie
 time and peak memory (resident, with its children) are measured separately. Each includes the start of Python and its
 packages, which is printed first. The last lines are one process from clock readings to the report, and peers that only
 find the calls of the compared messages: read into pandas, and by DuckDB and Polars if they are installed.
+
+With --requests, size 1 is a million requests with 49 million rows of activity in mode tracepoints, and requests are diagnosed;
+line "joined and diagnosed" is one process from stored events and activity to the terminal.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ import pyarrow.parquet as pq  # noqa: E402
 from report_capture import decoded, make  # noqa: E402
 
 MESSAGES, FAN = 100_800, 22
+REQUESTS = 1_000_000
 REPORT = [sys.executable, "-m", "nsight_report"]
 PEERS = Path(__file__).with_name("report_peers.py")
 #: A table with more calls than this does not fit into memory for peers that read it whole.
@@ -71,24 +75,26 @@ def best(command: list[str], repeats: int) -> Run:
     return Run(min(r.wall for r in runs), least.cpu, max(r.mib for r in runs))
 
 
-def capture(directory: Path, size: float) -> Path:
+def capture(directory: Path, size: float, requests: bool) -> Path:
     """The capture of a size, made unless it is there."""
-    path = directory / f"bench-{size:g}.nsight"
+    path = directory / f"bench-{'requests-' * requests}{size:g}.nsight"
     if not path.exists():
         start = time.perf_counter()
-        made = make(path, int(MESSAGES * size) // 4 * 4, FAN, seed=1)
+        n, fan = (REQUESTS, 0) if requests else (MESSAGES, FAN)
+        made = make(path, int(n * size) // 4 * 4, fan, seed=1, answered=requests)
         took = time.perf_counter() - start
         print(
-            f"made {path.name}: {made.n_messages:,} messages, {made.n_calls:,} calls, {took:.0f} s",
+            f"made {path.name}: {made.n_messages:,} messages, {made.n_calls:,} calls, "
+            f"{made.n_activity:,} rows of activity, {took:.0f} s",
             flush=True,
         )
     decoded(path)
     return path
 
 
-def measure(path: Path, repeats: int) -> Iterator[tuple[str, int, Run]]:
+def measure(path: Path, repeats: int, requests: bool) -> Iterator[tuple[str, int, Run]]:
     """Name, rows and cost of each stage, of each report, of all in one process, and of peers."""
-    report = [*REPORT, str(path)]
+    report = [*REPORT, str(path), *(["--latency", "request"] if requests else [])]
     rows = {
         "messages": "events", "requests": "messages", "anomalies": "calls", "attribution": "found_anomalies", "queuing": "calls", "cores": "contexts",
     }  # fmt: skip
@@ -107,6 +113,9 @@ def measure(path: Path, repeats: int) -> Iterator[tuple[str, int, Run]]:
             yield name, n_rows("messages"), best([*report, *more], repeats)
         for name, more in (("all, terminal", []), ("all, HTML", ["-o", out])):
             yield name, n_rows("calls"), best([*report, "--rerun", "events", *more], repeats)
+    if requests:
+        yield "joined and diagnosed", n_rows("requests"), best([*report, "--rerun", "messages"], repeats)
+        return
     for peer in ("nsight", "pandas", "polars", "duckdb") if n_rows("calls") < PEERS_CALLS else ():
         if peer == "nsight" or importlib.util.find_spec(peer):
             took = best([sys.executable, str(PEERS), peer, str(path)], repeats)
@@ -123,6 +132,7 @@ def main() -> int:
     parser.add_argument(
         "--repeats", type=int, default=1, metavar="N", help="the best of N is printed (default: 1)"
     )
+    parser.add_argument("--requests", action="store_true", help="diagnose requests, in mode tracepoints")
     args = parser.parse_args()
     sizes = sorted(float(size) for size in args.sizes.split(","))
     with tempfile.TemporaryDirectory(prefix="nsight-bench-") as scratch:
@@ -130,7 +140,7 @@ def main() -> int:
         directory.mkdir(parents=True, exist_ok=True)
         before: dict[str, tuple[int, Run]] = {}
         for size in sizes:
-            path = capture(directory, size)
+            path = capture(directory, size, args.requests)
             calls = pq.read_metadata(path / "tables" / "calls.parquet").num_rows
             intervals = pq.read_metadata(path / "tables" / "contexts.parquet").num_rows
             print(
@@ -140,7 +150,7 @@ def main() -> int:
                 f"  {'':36}   wall s    CPU s      MiB        rows  M rows/CPU s  load   growth: rows, CPU, MiB"
             )
             found = {}
-            for name, n, took in measure(path, args.repeats):
+            for name, n, took in measure(path, args.repeats, args.requests):
                 found[name] = (n, took)
                 rate = f"{n / took.cpu / 1e6:13.2f}" if n else " " * 13
                 grown = ""

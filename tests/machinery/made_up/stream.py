@@ -291,10 +291,11 @@ class Track:
         since: tuple[int, int] = (START_NS, START_NS),
         most: int = 1,
         between: tuple[int, int] = (10_000, 300_000),
+        work: tuple[tuple[int, str, str, int], ...] = APPLICATION,
     ) -> None:
         self.tid = TID + track
         self.receive = Core(Tree(RECEIVE, fan), 2 * track, 0, since[0])
-        self.application = Core(Tree(APPLICATION, fan), 2 * track + 1, self.tid, since[1])
+        self.application = Core(Tree(work, fan), 2 * track + 1, self.tid, since[1])
         for core in (self.receive, self.application):
             core.draw(n, random)
         self.added = np.zeros((n, len(CAUSES)), np.int64)
@@ -388,6 +389,8 @@ class Track:
         self._starts = ends - a.ns
         self.app = ends[:, self._read - 1]
         self.call = self._starts[:, tree.place("read")]
+        send = tree.place("sendmsg")
+        self.send, self.sent = self._starts[:, send], ends[:, send]
         #: Until when the two cores are known: another track of the same cores can continue there.
         self.until = int(self.handoff[-1]), int(ends[-1, -1])
 
