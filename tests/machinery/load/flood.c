@@ -20,6 +20,8 @@
 #include <unistd.h>
 
 #define MAX_BURSTS (1 << 20)
+/* A fraction of the shortest burst. */
+#define POLL_NS 100000
 
 static const char usage_text[] =
 	"usage: flood -s ADDRESS [-p PORT] [-C CPU] [options]\n"
@@ -33,6 +35,8 @@ static const char usage_text[] =
 	"  -e, --every-us N      gap between bursts, default 20000\n"
 	"  -d, --duration S      default: until SIGINT or SIGTERM\n"
 	"  -l, --log FILE        start and end (CLOCK_MONOTONIC ns) of every burst\n"
+	"  -r, --receiver N      a burst ends in the log when the backlog of core N is empty;\n"
+	"                        by default when its last datagram was sent\n"
 	"\n"
 	"Exit codes: 0, 1 error, 2 usage.\n";
 
@@ -96,18 +100,49 @@ static int write_log(const char *path, int64_t (*bursts)[2], size_t n)
 	return 0;
 }
 
+/*
+ * How many packets wait for a core's receive softirq (softnet_seq_show(): backlog_len, cpu); -1 if
+ * the kernel does not say. The packet that is being processed is not among them.
+ */
+static long backlog(long cpu)
+{
+	FILE *file = fopen("/proc/net/softnet_stat", "r");
+	unsigned int waiting, of;
+	long found = -1;
+	char line[256];
+
+	while (found < 0 && file && fgets(line, sizeof(line), file)) {
+		if (sscanf(line, "%*x %*x %*x %*x %*x %*x %*x %*x %*x %*x %*x %x %x", &waiting,
+			   &of) == 2 &&
+		    of == (unsigned long)cpu)
+			found = waiting;
+	}
+	if (file)
+		fclose(file);
+	return found;
+}
+
+/* The time at which the core's backlog is empty, at most ``until``: then the next burst begins. */
+static int64_t wait_for_receiver(long cpu, int64_t until)
+{
+	/* Even if stopped: the last burst in the log ends like the others. */
+	while (backlog(cpu) > 0 && monotonic_ns() < until)
+		nanosleep(&(struct timespec){0, POLL_NS}, NULL);
+	return monotonic_ns();
+}
+
 static const struct option long_options[] = {
-	{"server", 1, 0, 's'},	 {"port", 1, 0, 'p'},
-	{"cpu", 1, 0, 'C'},	 {"burst", 1, 0, 'b'},
-	{"size", 1, 0, 'z'},	 {"every-us", 1, 0, 'e'},
-	{"duration", 1, 0, 'd'}, {"log", 1, 0, 'l'},
+	{"server", 1, 0, 's'},	 {"port", 1, 0, 'p'}, {"cpu", 1, 0, 'C'},
+	{"burst", 1, 0, 'b'},	 {"size", 1, 0, 'z'}, {"every-us", 1, 0, 'e'},
+	{"duration", 1, 0, 'd'}, {"log", 1, 0, 'l'},  {"receiver", 1, 0, 'r'},
 	{"help", 0, 0, 'h'},	 {0, 0, 0, 0},
 };
 
 int main(int argc, char **argv)
 {
-	long port = 9, cpu = -1, burst = 300, size = 64, every_us = 20000, seconds = 0;
-	int64_t(*bursts)[2] = calloc(MAX_BURSTS, sizeof(*bursts)), end;
+	long port = 9, cpu = -1, burst = 300, size = 64, every_us = 20000, seconds = 0,
+	     receiver = -1;
+	int64_t(*bursts)[2] = calloc(MAX_BURSTS, sizeof(*bursts)), end, sent_ns, next;
 	struct sigaction action = {.sa_handler = on_signal};
 	const char *address = NULL, *log = NULL;
 	struct sockaddr_in to = {.sin_family = AF_INET};
@@ -115,7 +150,7 @@ int main(int argc, char **argv)
 	size_t n = 0;
 	int fd, o;
 
-	while ((o = getopt_long(argc, argv, "s:p:C:b:z:e:d:l:h", long_options, NULL)) != -1) {
+	while ((o = getopt_long(argc, argv, "s:p:C:b:z:e:d:l:r:h", long_options, NULL)) != -1) {
 		switch (o) {
 		case 's':
 			address = optarg;
@@ -141,6 +176,9 @@ int main(int argc, char **argv)
 		case 'l':
 			log = optarg;
 			break;
+		case 'r':
+			receiver = number(optarg, 0, 1023);
+			break;
 		case 'h':
 			fputs(usage_text, stdout);
 			return 0;
@@ -153,6 +191,13 @@ int main(int argc, char **argv)
 		fputs("error: flood: --server needs an IPv4 address\nhint: see flood --help\n",
 		      stderr);
 		return 2;
+	}
+	if (receiver >= 0 && backlog(receiver) < 0) {
+		fprintf(stderr,
+			"error: flood: the kernel does not tell the backlog of core %ld\n"
+			"hint: /proc/net/softnet_stat needs a line of it, with 13 columns\n",
+			receiver);
+		return 1;
 	}
 	to.sin_port = htons((uint16_t)port);
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -182,8 +227,13 @@ int main(int argc, char **argv)
 
 			(void)sent;
 		}
-		bursts[n++][1] = monotonic_ns();
-		nanosleep(&(struct timespec){every_us / 1000000, every_us % 1000000 * 1000}, NULL);
+		sent_ns = monotonic_ns();
+		next = sent_ns + every_us * 1000;
+		bursts[n++][1] = receiver >= 0 ? wait_for_receiver(receiver, next) : sent_ns;
+		if (!stopped)
+			clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME,
+					&(struct timespec){next / 1000000000, next % 1000000000},
+					NULL);
 	}
 	return log ? write_log(log, bursts, n) : 0;
 }

@@ -114,6 +114,9 @@ class Flood(Injection):
     Their softirq runs on the core that the link's options select. The rules make a datagram more
     expensive for its receiver than for its sender, so that the receive core falls behind. The
     sender has the lowest priority: it must not keep the client from sending messages.
+
+    ``intervals``: each from the first datagram of a burst until its last one leaves the queue of the receive core. Most of them
+    are dropped long after the last one was sent.
     """
 
     name = "flood"
@@ -131,6 +134,8 @@ class Flood(Injection):
 
     def _send(self, bed: Testbed) -> Iterator[Injection]:
         log = bed.directory / f"flood-{time.monotonic_ns()}.tsv"
+        options = bed.link_options
+        receiver = options.rps_cpu if options.rps_cpu is not None else options.bridge_rps_cpu
         argv = [
             "nice",
             "-n",
@@ -142,6 +147,7 @@ class Flood(Injection):
             str(self.cpu),
             "-l",
             str(log),
+            *([] if receiver is None else ["-r", str(receiver)]),
             *self.options,
         ]
         process = bed.start("flood", argv, bed.link.client, creates=log)
