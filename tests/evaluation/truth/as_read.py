@@ -5,6 +5,10 @@ The injection's log selects nothing here, and the diagnosis selects no messages:
 its slow messages. ns are compared message by message. The true cost of an injection for a message is the time for which the
 message's lifetime lies in the injection's log, limited to the message's excess over the median of the messages that the
 injection did not meet.
+
+An injection can act on a message before the hand-off (R) and after it (A). If the right causes of a scenario name both phases,
+and its log says when it acted, each phase has its own cost, and a cause counts in its own phase only. The first cause is right if
+it is of the phase that the injection delayed most.
 """
 
 from __future__ import annotations
@@ -58,9 +62,24 @@ class AsRead:
         )
 
 
-def cost_ns(messages: pd.DataFrame, intervals: np.ndarray, lports: list[int] | None = None) -> np.ndarray:
+def phases(expected: tuple[str, ...], truth: str) -> dict[str, tuple[str, str]]:
+    """What ends the causes of each phase that has a cost of its own, and the columns of messages between which it lies.
+
+    ``truth``: of the scenario. Where it is not ``intervals``, nothing says when the injection acted.
+    """
+    ends = {"(R)": ("first_ns", "handoff_ns"), "(A)": ("handoff_ns", "last_ns")}
+    is_both = truth == "intervals" and all(any(cause.endswith(end) for cause in expected) for end in ends)
+    return ends if is_both else {"": ("first_ns", "last_ns")}
+
+
+def cost_ns(
+    messages: pd.DataFrame,
+    intervals: np.ndarray,
+    lports: list[int] | None = None,
+    between: tuple[str, str] = ("first_ns", "last_ns"),
+) -> np.ndarray:
     """The cost of an injection for each message of a run; ``lports``: everything slow in messages of these ports is due to it."""
-    first, last = (messages[c].to_numpy(np.int64) for c in ("first_ns", "last_ns"))
+    first, last = (messages[c].fillna(messages["first_ns"]).to_numpy(np.int64) for c in between)
     is_met = messages["rport"].isin(lports).to_numpy() if lports is not None else None
     met = np.where(is_met, last - first, 0) if is_met is not None else overlap_ns(first, last, intervals)
     usual = np.median((last - first)[met == 0]) if (met == 0).any() else 0
@@ -72,13 +91,16 @@ def judge(
     expected: tuple[str, ...],
     slow: pd.Series,
     anomalies: pd.DataFrame,
-    cost: pd.Series,
+    cost: pd.DataFrame,
 ) -> AsRead:
-    """``causes``: the report's list; ``slow``: the IDs of its messages; ``cost``: of each message of the run, by ID."""
+    """``causes``: the report's list; ``slow``: the IDs of its messages; ``cost``: of each message of the run, by ID, with a column
+    for each of ``phases``."""
     named = anomalies["category"].astype(str) + " (" + anomalies["side"].astype(str) + ")"
-    of = anomalies[named.isin(expected) & anomalies["message_id"].isin(slow)]
-    given = of.groupby("message_id")["deviation_ns"].sum().reindex(slow).fillna(0).to_numpy(np.int64)
-    true = cost.reindex(slow).fillna(0).to_numpy(np.int64)
+    true = cost.reindex(slow).fillna(0).astype(np.int64)
+    given = pd.DataFrame(0, true.index, true.columns)
+    for end in map(str, true):
+        of = anomalies[named.isin(expected) & named.str.endswith(end) & anomalies["message_id"].isin(slow)]
+        given[end] = of.groupby("message_id")["deviation_ns"].sum().reindex(slow).fillna(0).astype(np.int64)
     total = sum(int(c["total_deviation_ns"]) for c in causes)
     beside = [
         c["cause"]
@@ -86,15 +108,23 @@ def judge(
         if c["cause"] not in expected and c["total_deviation_ns"] >= SHARE * max(total, 1)
     ]
     first = causes[0]["cause"] if causes else "none"
+    is_right = first in expected and first.endswith(str(true.sum().idxmax()))
+    hit = np.minimum(given.to_numpy(), true.to_numpy())
     return AsRead(
-        first, first in expected, int(given.sum()), int(true.sum()), int(np.minimum(given, true).sum()), tuple(beside)
+        first, is_right, int(given.to_numpy().sum()), int(true.to_numpy().sum()), int(hit.sum()), tuple(beside)
     )  # fmt: skip
 
 
 def as_read(run: Run, intervals: np.ndarray) -> AsRead:
     """Figures of one live run; ``intervals``: of its injection, or of all its bursts."""
     lports = run.lports if run.scenario.truth == "lports" else None
-    cost = pd.Series(
-        cost_ns(run.messages, intervals, lports), index=run.messages["message_id"].to_numpy(np.int64)
+    expected = run.scenario.causes
+    ids = run.messages["message_id"].to_numpy(np.int64)
+    cost = pd.DataFrame(
+        {
+            end: cost_ns(run.messages, intervals, lports, between)
+            for end, between in phases(expected, run.scenario.truth).items()
+        },
+        ids,
     )
-    return judge(run.summary["causes"], run.scenario.causes, run.coverage["message_id"], run.anomalies, cost)
+    return judge(run.summary["causes"], expected, run.coverage["message_id"], run.anomalies, cost)
