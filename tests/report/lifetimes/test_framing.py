@@ -238,6 +238,24 @@ def test_message_that_ends_in_the_next_read_counts_for_that_read(tmp_path):
     assert [(m["app_ns"], m["n_reads"], m["n_in_read"]) for m in messages] == [(200, 1, 1), (300, 2, 1)]
 
 
+def test_a_message_over_two_reads_was_begun_in_the_first_unless_that_finished_another(tmp_path):
+    recording = Recording().arrive(100, 1000, 28).hand_off(110, 1028).read(200, 1000, 16).read(300, 1016, 12)
+    (m,), _ = rows(tmp_path, recording, requests(SET))
+    # The read of the first part was entered at 195.
+    assert m["begun_ns"] == 195
+    # get and the begin of set in one read: until when the thread worked on get is unknown.
+    recording = Recording().arrive(100, 1000, 37).hand_off(110, 1037).read(200, 1000, 20).read(300, 1020, 17)
+    messages, _ = rows(tmp_path, recording, requests(GET + SET))
+    assert [m["begun_ns"] for m in messages] == [None, None]
+
+
+def test_a_message_whose_parts_two_threads_read_was_begun_by_another_thread(tmp_path):
+    recording = Recording().arrive(100, 1000, 28).hand_off(110, 1028)
+    recording.read(200, 1000, 16, tid=8).read(300, 1016, 12, tid=9)
+    (m,), _ = rows(tmp_path, recording, requests(SET))
+    assert (m["tid"], m["begun_ns"]) == (9, None)
+
+
 def test_reads_without_packets_stay_messages_and_are_counted(tmp_path):
     recording = Recording().arrive(100, 1000, 9).hand_off(110, 1009).read(200, 1000, 9)
     recording.arrive(300, 1009, 50).hand_off(310, 1059).read(400, 1009, 50)

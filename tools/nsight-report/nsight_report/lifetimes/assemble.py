@@ -32,6 +32,7 @@ _TIMES = (
     "recv_cpu",
     "handoff_ns",
     "handoff_cpu",
+    "begun_ns",
     "call_ns",
     "app_ns",
     "app_cpu",

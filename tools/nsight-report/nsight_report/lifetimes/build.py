@@ -88,9 +88,21 @@ def _received_tcp(
 ) -> Columns:
     conn = streams.conn[cut.last]
     result = from_calls(events, streams.row[cut.last], "rx") | _ranges(streams, cut)
+    result["begun_ns"] = _begun(events, streams, cut)
     result |= tcp_rx.lifetimes(events, streams, conn, cut.start, cut.end, options, ledger)
     reject_negative(result, ledger)
     return result
+
+
+def _begun(events: Events, streams: connections.Streams, cut: framing.Cut) -> npt.NDArray[np.int64]:
+    """When the thread that finished each message had turned to it in an earlier call; NONE if it had not.
+
+    A call that finished another message does not tell when the thread was done with that one.
+    """
+    first, last = streams.row[cut.first], streams.row[cut.last]
+    earlier = (cut.n_calls > 1) & (cut.n_in_first == 0) & (events.tid[first] == events.tid[last])
+    at = np.where(events.call[first] >= 0, events.call[first], events.ts[first])
+    return np.where(earlier, at, NONE)
 
 
 def _sent_tcp(

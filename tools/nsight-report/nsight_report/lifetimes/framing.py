@@ -20,7 +20,7 @@ class Cut:
 
     ``first`` and ``last``: position (in ``streams``) of the call with the first and the last byte;
     ``nbytes``, ``key``: as in ``Frames``; ``type``: index into the frames' types, NONE for a call without framing; ``n_calls``: calls the message
-    took; ``n_in_call``: messages that its last call completed.
+    took; ``n_in_call``: messages that its last call completed; ``n_in_first``: those that its first call completed.
     """
 
     first: I64
@@ -32,6 +32,7 @@ class Cut:
     type: I64
     n_calls: I64
     n_in_call: I64
+    n_in_first: I64
 
 
 def unframed(events: Events, streams: Streams, position: I64) -> Cut:
@@ -40,7 +41,7 @@ def unframed(events: Events, streams: Streams, position: I64) -> Cut:
     one = np.ones(len(position), np.int64)
     end = start + events.length[streams.row[position]]
     none = np.full(len(position), NONE)
-    return Cut(position, position, start, end, end - start, none, none, one, one)
+    return Cut(position, position, start, end, end - start, none, none, one, one, one)
 
 
 def cut(
@@ -82,7 +83,7 @@ def cut(
     np.add.at(touched, last + 1, -1)
     alone = np.flatnonzero(np.cumsum(touched)[:-1] == 0)
     ledger.add("calls_without_framing", len(alone), what=what)
-    n_in_call = np.bincount(last, minlength=len(position))[last] if len(last) else last
+    completed = np.bincount(last, minlength=len(position))
     plain = unframed(events, streams, position[alone])
     return Cut(
         np.concatenate([position[first], plain.first]),
@@ -93,7 +94,8 @@ def cut(
         np.concatenate([frames.key[known][whole], plain.key]),
         np.concatenate([frames.type[known][whole], plain.type]),
         np.concatenate([last - first + 1, plain.n_calls]),
-        np.concatenate([n_in_call, plain.n_in_call]),
+        np.concatenate([completed[last], plain.n_in_call]),
+        np.concatenate([completed[first], plain.n_in_first]),
     )
 
 

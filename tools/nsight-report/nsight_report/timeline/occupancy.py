@@ -50,6 +50,7 @@ COLUMNS = (
     "arrival_last_ns",
     "handoff_ns",
     "handoff_cpu",
+    "begun_ns",
     "call_ns",
     "app_ns",
 )
@@ -92,7 +93,7 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Reads:
-    """Messages with the thread that turned to each and when (``tid``, ``start``), and when each was read."""
+    """Messages with the thread that turned to each and when (``tid``, ``start``), and when each was read: also before, in part."""
 
     owner: Int
     tid: Int
@@ -103,9 +104,12 @@ class Reads:
     def of(messages: pd.DataFrame, asked: Asked) -> Reads:
         """The messages (``COLUMNS``) that show what threads did in the requested time."""
         rx = ((messages["direction"] == "rx") & (messages["tid"] > 0)).to_numpy(bool)
-        names = ("message_id", "tid", "call_ns", "app_ns")
-        owner, tid, entered, read = (messages[c].to_numpy()[rx] for c in names)
+        names = ("message_id", "tid", "begun_ns", "call_ns", "app_ns")
+        owner, tid, begun, entered, read = (messages[c].to_numpy()[rx] for c in names)
         start = turned_to(entered, read)
+        if len(at := np.flatnonzero(begun >= 0)):
+            owner, tid = np.append(owner, owner[at]), np.append(tid, tid[at])
+            start, read = np.append(start, begun[at]), np.append(read, begun[at])
         rows = _telling(owner, tid, start, asked)
         return Reads(owner[rows], tid[rows], start[rows], read[rows])
 
@@ -121,7 +125,17 @@ def by_thread(reads: Reads, tid: Int, waits: Int) -> Tiles:
     """
     end = _next(reads.tid, reads.read, tid, waits)
     group, low, high, index = tile(reads.tid, reads.start, end)
-    return Tiles(group, low, high, _owner(reads.owner, index))
+    return _joined(Tiles(group, low, high, _owner(reads.owner, index)))
+
+
+def _joined(tiles: Tiles) -> Tiles:
+    """The same time, with neighbours of one owner as one tile: a message that was read in parts."""
+    order = np.lexsort((tiles.start, tiles.group))
+    group, start, end, owner = (of[order] for of in (tiles.group, tiles.start, tiles.end, tiles.owner))
+    new = np.append(True, (group[1:] != group[:-1]) | (owner[1:] != owner[:-1]) | (start[1:] != end[:-1]))
+    first = np.flatnonzero(new[: len(group)])
+    last = np.append(first[1:], len(group))[: len(first)] - 1
+    return Tiles(group[first], start[first], end[last], owner[first])
 
 
 def begin_in_gaps(
