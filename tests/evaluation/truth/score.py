@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from machinery.testbed.injections import merge
 from nsight_demo.logs import overlap_ns
 
 from .as_read import as_read
@@ -35,8 +36,6 @@ from .measure import Run
 WEIGHT_NS = 300_000
 #: An injection that met fewer slow messages does not count as one.
 LEAST_AFFECTED = 5
-#: A burst that took this many times the usual was delayed by something else too: its interval does not show the cause.
-LONG_BURST = 1.5
 #: Time error of tracepoints in mode tracepoints, at both ends.
 TRACE_BOUND_NS = 2_000
 OURS = {"hog", "flood", "nginx", "redis-server", "memcached", "mc-worker", "load-client", "Application stopped",
@@ -99,27 +98,16 @@ def largest(anomalies: pd.DataFrame, ids: pd.Series) -> tuple[str, int]:
     return ("none", 0) if sums.empty else (str(sums.idxmax()), int(sums.max()))
 
 
-def bursts(load: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """From the first byte sent to the last answer of every burst: those of about the usual length, and longer ones."""
+def bursts(load: pd.DataFrame) -> np.ndarray:
+    """When a burst was under way: from its first byte sent to its last answer."""
     by = load[(load.kind == "burst") & (load.recv_ns > 0)].groupby("intended_ns")
-    intervals = np.column_stack([by.send_ns.min(), by.recv_ns.max()])
-    took = intervals[:, 1] - intervals[:, 0]
-    long = took > LONG_BURST * np.median(took)
-    return intervals[~long], intervals[long]
+    return merge(np.column_stack([by.send_ns.min(), by.recv_ns.max()]))
 
 
-def known(run: Run, slow: pd.DataFrame) -> np.ndarray:
-    """The slow messages for which the log says whether the injection delayed them."""
-    if run.scenario.truth != "bursts":
-        return np.ones(len(slow), bool)
-    return overlap_ns(slow.first_ns.to_numpy(), slow.last_ns.to_numpy(), bursts(run.load)[1]) == 0
-
-
-def affected(run: Run, slow: pd.DataFrame) -> np.ndarray:
+def affected(run: Run, slow: pd.DataFrame, intervals: np.ndarray) -> np.ndarray:
     """Which slow messages the injection truly delayed."""
     if run.scenario.truth == "lports":
         return slow.rport.isin(run.lports).to_numpy()
-    intervals = bursts(run.load)[0] if run.scenario.truth == "bursts" else run.intervals
     met = overlap_ns(slow.first_ns.to_numpy(), slow.last_ns.to_numpy(), intervals)
     return met >= 0.5 * slow.deviation_ns.to_numpy()
 
@@ -127,18 +115,18 @@ def affected(run: Run, slow: pd.DataFrame) -> np.ndarray:
 def score(run: Run) -> Score:
     """Compare."""
     scenario = run.scenario
+    intervals = bursts(run.load) if scenario.truth == "bursts" else run.intervals
     columns = ["message_id", "deviation_ns"]
     slow = run.messages.merge(run.coverage[columns], on="message_id")
-    slow = slow[known(run, slow)]
     cause = cause_of(run.anomalies).reindex(slow.message_id)
     blamed = cause.isin(scenario.causes).to_numpy()
-    truth = affected(run, slow) if scenario.causes else np.zeros(len(slow), bool)
+    truth = affected(run, slow, intervals) if scenario.causes else np.zeros(len(slow), bool)
     causes = run.summary["causes"]
     judged = slow[truth] if scenario.causes else slow
     top_cause, top_ns = largest(run.anomalies, judged.message_id)
     n_hit = int((blamed & truth).sum())
     note = scenario.note
-    read = as_read(run, np.concatenate(bursts(run.load)) if scenario.truth == "bursts" else run.intervals)
+    read = as_read(run, intervals)
     if scenario.causes:
         right = read.right
         right_of_affected = top_cause in scenario.causes and len(judged) >= LEAST_AFFECTED

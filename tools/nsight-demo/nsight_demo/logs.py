@@ -38,7 +38,7 @@ def read_intervals(path: Path) -> np.ndarray:
 
 
 def overlap_ns(start: np.ndarray, end: np.ndarray, intervals: np.ndarray) -> np.ndarray:
-    """For each [start, end) how many ns lie inside the (sorted, disjoint) intervals.
+    """For each [start, end) how many ns lie inside the (sorted, disjoint) intervals; ValueError if they are not.
 
     >>> overlap_ns(np.array([0, 15]), np.array([12, 40]), np.array([[10, 20], [30, 35]])).tolist()
     [2, 10]
@@ -46,6 +46,8 @@ def overlap_ns(start: np.ndarray, end: np.ndarray, intervals: np.ndarray) -> np.
     if not len(intervals):
         return np.zeros(len(start), np.int64)
     begins, ends = intervals[:, 0], intervals[:, 1]
+    if (begins[1:] < ends[:-1]).any():
+        raise ValueError("intervals overlap, or are not in the order of time")
     done = np.concatenate([[0], np.cumsum(ends - begins)])
 
     def until(t: np.ndarray) -> np.ndarray:
