@@ -16,13 +16,14 @@ from urllib.parse import unquote
 import nsight_report
 import pandas as pd
 import pytest
-from machinery.made_up.capture import World, write_capture
+from machinery.made_up.capture import World, blocking_of, write_capture
 from nsight_report.api import Capture
 from nsight_report.export.html import render, write_report
 from nsight_report.export.terminal import print_summary
 from nsight_report.plots.figures import Sheet, drawn
 from nsight_report.report_text import confidence
 from nsight_report.summary import summarise
+from nsight_report.tables.data_frames import to_pandas
 
 from .conftest import Run
 
@@ -338,3 +339,14 @@ def test_dropped_packets_stand_in_terminal_and_page(capture: Path, tmp_path: Pat
     page = write_report(c, summary, tmp_path / "report").read_text()
     assert line.replace("<b>", "&lt;b&gt;") in page
     assert line not in page
+
+
+def test_head_of_line_blocking_shows_the_last_callers_of_a_function(capture: Path) -> None:
+    c = nsight_report.open(capture)
+    summarise(c)  # reads its tables, of which one is replaced
+    c._frames["hol"] = to_pandas(blocking_of(201, Locks=(9000, 500)))
+    out = io.StringIO()
+    print_summary(c, summarise(c), out)
+    words = " ".join(out.getvalue().split())
+    assert "in ... > loop > serve > lookup > do Locks" in words
+    assert "main >" not in words

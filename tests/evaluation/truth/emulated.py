@@ -167,7 +167,7 @@ def score(capture: Capture, told: Truth, mode: str) -> Row:
 def names_one_of(kept: pd.DataFrame, hol: pd.DataFrame, words: tuple[str, ...]) -> pd.Series:  # type: ignore[type-arg]
     """By message: whether its largest cause (NSight's own cost aside) names one of ``words``.
 
-    For head-of-line blocking the report also names the main activity of the messages ahead.
+    For head-of-line blocking the report also names the main activity of the messages ahead, and its callers.
     """
     others = kept[~kept["cause"].str.startswith(OWN_COST)]
     sums = others.groupby(["message_id", "cause"])["deviation_ns"].sum().sort_values(ascending=False)
@@ -175,7 +175,8 @@ def names_one_of(kept: pd.DataFrame, hol: pd.DataFrame, words: tuple[str, ...]) 
     rows = others.merge(largest, on=["message_id", "cause"])
     held_up = largest["message_id"][largest["cause"].isin(emulated_truth.HELD_UP)]
     ahead = hol[hol["message_id"].isin(held_up)].sort_values("deviation_ns", ascending=False)
-    rows = pd.concat([rows, ahead.drop_duplicates("message_id").assign(path="")], ignore_index=True)
+    ahead = ahead.drop_duplicates("message_id").rename(columns={"callers": "path"})
+    rows = pd.concat([rows, ahead], ignore_index=True)
     text = rows["category"].astype(str) + " " + rows["subject"].astype(str) + " " + rows["path"].astype(str)
     return text.str.contains("|".join(map(re.escape, words))).groupby(rows["message_id"]).any()
 

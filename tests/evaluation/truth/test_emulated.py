@@ -107,14 +107,16 @@ def test_the_largest_cause_of_a_message_must_name_what_was_injected() -> None:
     )
     hol = pd.DataFrame(
         [
-            (2, "Application processing", "spin", 800),
-            (2, "TCP", "x", 100),
-            (3, "TCP", "x", 800),
-            (3, "y", "spin", 9),
+            (2, "Application processing", "spin", "", 800),
+            (2, "TCP", "x", "", 100),
+            (3, "TCP", "x", "main > lookup > sendto", 800),
+            (3, "y", "spin", "main > spin", 9),
         ],
-        columns=["message_id", "category", "subject", "deviation_ns"],
+        columns=["message_id", "category", "subject", "callers", "deviation_ns"],
     )
     assert emulated.names_one_of(kept, hol, ("spin",)).to_dict() == {1: False, 2: True, 3: False, 4: True}
+    # Or a caller of the messages' ahead main activity.
+    assert emulated.names_one_of(kept, hol, ("lookup",)).to_dict() == {1: False, 2: False, 3: True, 4: False}
 
 
 def test_goals_that_are_missed_are_named() -> None:

@@ -217,7 +217,8 @@ def blocking_of(message_id: int, **spent: tuple[int, int]) -> pa.Table:
     return table(
         "hol",
         [
-            {"message_id": message_id, "side": "A", "category": category, "subject": f"of {category}", "n_ahead": 2, "observed_ns": observed,
+            {"message_id": message_id, "side": "A", "category": category, "subject": f"of {category}",
+             "callers": f"main > loop > serve > lookup > do {category}", "n_ahead": 2, "observed_ns": observed,
              "fastest_ns": fastest, "beyond_ns": observed - fastest, "in_fastest": True, "deviation_ns": observed}
             for category, (observed, fastest) in spent.items()
         ],

@@ -90,10 +90,11 @@ def test_what_head_of_line_blocking_consists_of_is_told(capture: Path) -> None:
     assert summary_object(c)["blocking"] == []
     c._frames["hol"] = to_pandas(blocking_of(201, TCP=(6000, 6000), Locks=(9000, 500)))
     name = "Head-of-line blocking: {} (A)".format
+    callers = "main > loop > serve > lookup > do {}".format
     assert json.loads(json.dumps(summary_object(c)["blocking"])) == [
-        {"cause": name("Locks"), "subject": "of Locks", "n_messages": 1, "total_deviation_ns": 9000, "observed_ns": 9000, "fastest_ns": 500,
+        {"cause": name("Locks"), "subject": "of Locks", "callers": callers("Locks"), "n_messages": 1, "total_deviation_ns": 9000, "observed_ns": 9000, "fastest_ns": 500,
          "beyond_ns": 8500},
-        {"cause": name("TCP"), "subject": "of TCP", "n_messages": 1, "total_deviation_ns": 6000, "observed_ns": 6000, "fastest_ns": 6000,
+        {"cause": name("TCP"), "subject": "of TCP", "callers": callers("TCP"), "n_messages": 1, "total_deviation_ns": 6000, "observed_ns": 6000, "fastest_ns": 6000,
          "beyond_ns": 0},
     ]  # fmt: skip
 

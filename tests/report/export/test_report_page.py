@@ -205,8 +205,22 @@ def test_what_head_of_line_blocking_consists_of_is_a_table(browser: Any, tmp_pat
     load(browser, tmp_path / "b.html")
     cells = "return [...document.querySelectorAll('#blocking tbody tr')].map(r => [...r.cells].map(c => c.textContent.trim()))"
     assert run(browser, cells) == [
-        ["Locks (A): of Locks", "60%", "1", "9.00 us", "9.00 us", "500 ns"],
-        ["TCP (A): of TCP", "40%", "1", "6.00 us", "6.00 us", "6.00 us"],
+        [
+            "Locks (A): of Locks in ... > loop > serve > lookup > do Locks",
+            "60%",
+            "1",
+            "9.00 us",
+            "9.00 us",
+            "500 ns",
+        ],
+        [
+            "TCP (A): of TCP in ... > loop > serve > lookup > do TCP",
+            "40%",
+            "1",
+            "6.00 us",
+            "6.00 us",
+            "6.00 us",
+        ],
     ]
 
 

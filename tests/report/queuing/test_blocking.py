@@ -95,6 +95,45 @@ def test_the_parts_add_up_to_the_blocking_of_the_message():
     assert [r["deviation_ns"] for r in hol] == [1400, 1000]
 
 
+class Faulting(Server):
+    """The same; while ``faults``, the middle of parsing is a page fault."""
+
+    faults = False
+
+    def add(self, kind: str, symbol: str, dso: str, start: int, end: int) -> None:
+        super().add(kind, symbol, dso, start, end)
+        if not self.faults or symbol != "parse":
+            return
+        for depth, (inner, name) in enumerate(
+            (("exception", "page_fault"), ("function", "handle_mm_fault")), 1
+        ):
+            caller = self.calls[-1]["call_id"]
+            super().add(inner, name, KERNEL, start + 100, end - 100)
+            self.calls[-1] |= {"parent_id": caller, "depth": depth}
+
+
+def test_a_function_of_the_messages_ahead_is_told_with_its_callers() -> None:
+    """The callers end at the entry into the kernel: who called what in there is known by the function itself."""
+    scene = Faulting()
+    for n in range(USUAL):
+        t = 10_000 * n + 1000
+        scene.wait(scene.one(t, 500, 300))
+    t = 10_000 * USUAL + 1000
+    scene.faults = True
+    done = scene.one(t, 2200, 300)
+    scene.faults = False
+    scene.wait(scene.one(done, 500, 300, nic=t - 800, handoff=t - 100))
+    tables = scene.tables()
+    options = Selection(slow=Slice.parse("id:41"), granularity_ns=50)
+    compared, found, *_ = find(Recording(*tables), options)
+    anomalies, *_ = attribute(found, compared, options)
+    hol = queuing.break_down(Recording(*tables), anomalies, options).to_pylist()
+    told = {r["subject"]: (r["observed_ns"], r["callers"]) for r in hol}
+    assert told["handle_mm_fault"] == (2000, "parse > page_fault")
+    assert told["parse"] == (200, "")
+    assert told["tcp_sendmsg"] == (500, "")  # with tcp_recvmsg, which is shorter
+
+
 def test_without_blocking_there_is_nothing_to_break_down():
     scene = Scene()
     scene.quiet(50)
@@ -118,6 +157,7 @@ def test_in_the_summary_categories_are_named_after_the_blocking():
         "Head-of-line blocking: Application processing (A)",
     ]
     assert list(frame["subject"]) == ["tcp_sendmsg", "parse"]
+    assert list(frame["callers"]) == ["", ""]
     assert list(frame["beyond_ns"]) == [400, 0]
     assert [round(s, 3) for s in frame["share"]] == [0.583, 0.417]
 

@@ -15,6 +15,16 @@ ARROW = " > "
 _KTHREAD = re.compile(r"^(ksoftirqd|kworker|migration|cpuhp|rcuop|rcuog|rcuos|rcuc|idle_inject|irq|napi)/.*$")
 
 
+def last_callers(path: str, n: int = 4) -> str:
+    """The last functions of a path; what is left out shows as dots.
+
+    >>> last_callers("main > loop > serve > lookup > asm_exc_page_fault"), last_callers("main > serve")
+    ('... > loop > serve > lookup > asm_exc_page_fault', 'main > serve')
+    """
+    names = path.split(ARROW)
+    return path if len(names) <= n else ARROW.join(["...", *names[-n:]])
+
+
 def printable(name: object, limit: int = 80) -> str:
     """``name`` with every unprintable character written as ``\\xNN`` or ``\\uNNNN``.
 

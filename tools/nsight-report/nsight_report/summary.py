@@ -247,11 +247,11 @@ def own_cost_line(cost: OwnCost, thing: str) -> str:
 def blocking(hol: pd.DataFrame) -> pd.DataFrame:
     """What head-of-line blocking consists of, by category of what the messages ahead did, largest first.
 
-    cause (``Head-of-line blocking: <category> (A)``), subject (function or context with most of it), n_messages (messages that waited for it), total_deviation_ns,
+    cause (``Head-of-line blocking: <category> (A)``), subject (function or context with most of it), its callers, n_messages (messages that waited for it), total_deviation_ns,
     share (of all head-of-line blocking), observed_ns, fastest_ns (what the same number of the fastest messages takes) and beyond_ns (what the messages
     ahead took beyond that: they were slow, not only many).
     """
-    text = hol.astype({"category": str, "side": str, "subject": str})
+    text = hol.astype(dict.fromkeys(("category", "side", "subject", "callers"), str))
     frame = text.assign(cause="Head-of-line blocking: " + text["category"] + " (" + text["side"] + ")")
     rows = (
         frame.groupby("cause")
@@ -264,9 +264,10 @@ def blocking(hol: pd.DataFrame) -> pd.DataFrame:
         )
         .reset_index()
     )
-    most = frame.groupby(["cause", "subject"])["deviation_ns"].sum().reset_index()
-    most = most.sort_values(["deviation_ns", "subject"], ascending=[False, True]).drop_duplicates("cause")
-    rows = rows.merge(most[["cause", "subject"]], on="cause")
+    most = frame.groupby(["cause", "subject", "callers"])["deviation_ns"].sum().rename("ns").reset_index()
+    most["whole"] = most.groupby(["cause", "subject"])["ns"].transform("sum")
+    most = most.sort_values(["whole", "subject", "ns", "callers"], ascending=[False, True, False, True])
+    rows = rows.merge(most.drop_duplicates("cause")[["cause", "subject", "callers"]], on="cause")
     rows["share"] = rows["total_deviation_ns"].astype(float) / max(int(rows["total_deviation_ns"].sum()), 1)
     return rows.sort_values(["total_deviation_ns", "cause"], ascending=[False, True]).reset_index(drop=True)
 

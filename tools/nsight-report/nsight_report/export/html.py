@@ -18,7 +18,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ..errors import BadInput
-from ..names import printable
+from ..names import last_callers, printable
 from ..plots.figures import Figure, Sheet, drawn
 from ..report_text import phase_columns, requests_told, slowest_told
 from ..summary import (
@@ -76,7 +76,12 @@ def render(sheet: Sheet, figures: list[Figure], n_lifetimes: int | None = None) 
         lstrip_blocks=True,
     )  # fmt: skip
     environment.filters.update(
-        duration=_duration, name=printable, percent=percent, cell=_cell, dropped=described
+        duration=_duration,
+        name=printable,
+        percent=percent,
+        cell=_cell,
+        dropped=described,
+        last_callers=last_callers,
     )
     environment.tests["only_located"] = only_located
     capture, summary = sheet.capture, sheet.summary

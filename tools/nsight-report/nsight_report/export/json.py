@@ -32,6 +32,7 @@ _LATENCY = {"rx": "receive", "tx": "transmit", "interval": "interval", REQUEST: 
 _BLOCKING_FIELDS = (
     "cause",
     "subject",
+    "callers",
     "n_messages",
     "total_deviation_ns",
     "observed_ns",

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ..counters import figure
 from ..drops import MEANING
-from ..names import printable
+from ..names import last_callers, printable
 from ..report_text import confidence, next_steps, no_cause, phase_columns, requests_told, slowest_told
 from ..stage import REQUEST
 from ..summary import (
@@ -318,8 +318,11 @@ def _blocking(console: Console, s: Summary) -> None:
     table = columns(console, "what", ">share", "", ">messages", ">total", ">the fastest take")
     for row in each(rows):
         name = printable(row.cause).removeprefix("Head-of-line blocking: ")
+        what = Text(f"{name}: {printable(row.subject)}" if row.subject else name)
+        if row.callers:
+            what.append(f"\n  in {printable(last_callers(row.callers))}", style="dim")
         table.add_row(
-            Text(f"{name}: {printable(row.subject)}" if row.subject else name),
+            what,
             percent(row.share),
             bar(console, float(row.share)),
             f"{row.n_messages:,}",

@@ -36,19 +36,22 @@ _COLUMNS = ("first_ns", "last_ns", "latency_ns", "app_ns", "conn_id", "tid", "be
 
 @dataclass(frozen=True)
 class _Work:
-    """What intervals (``of``: their owner) consist of, by functions or contexts (``subject``)."""
+    """What intervals (``of``: their owner) consist of, by functions or contexts (``subject``) and call paths (``path``)."""
 
     of: Int
     category: npt.NDArray[np.object_]
     subject: npt.NDArray[np.object_]
+    path: Int
     ns: Int
 
     def frame(self) -> pd.DataFrame:
-        """One row per owner and category; ``subject``: the one with most of the time."""
-        columns = {"of": self.of, "category": self.category, "subject": self.subject, "ns": self.ns}
+        """One row per owner and category; ``subject``: the one with most of the time, ``path``: the one with most of that."""
         keys = ["of", "category"]
-        frame = pd.DataFrame(columns).groupby([*keys, "subject"])["ns"].sum().reset_index()
-        frame = frame.sort_values([*keys, "ns", "subject"], ascending=[True, True, False, True])
+        columns = {name: getattr(self, name) for name in (*keys, "subject", "path", "ns")}
+        frame = pd.DataFrame(columns).groupby([*keys, "subject", "path"])["ns"].sum().reset_index()
+        frame["whole"] = frame.groupby([*keys, "subject"])["ns"].transform("sum")
+        order = [*keys, "whole", "subject", "ns", "path"]
+        frame = frame.sort_values(order, ascending=[True, True, False, True, False, True])
         frame["ns"] = frame.groupby(keys)["ns"].transform("sum")
         return frame.drop_duplicates(keys).reset_index(drop=True)
 
@@ -89,7 +92,10 @@ def break_down(
     observed = _categorised(
         waited.row * len(SIDES) + waited.side, waited.cpu, waited.start, waited.end, inside, rows
     )
-    return _table(_rows(observed.frame(), usual, ahead, found, ids))
+    work = observed.frame()
+    texts = {path: inside.callers(path) for path in set(work["path"].tolist())}
+    work["callers"] = work["path"].map(texts)
+    return _table(_rows(work, usual, ahead, found, ids))
 
 
 def _fastest(messages: pd.DataFrame, seen: tuple[int, int] | None, only: Int | None) -> Int:
@@ -122,13 +128,13 @@ def _own_work(ids: Int, activity: Activity) -> tuple[Int, Int, Int, Int]:
 
 
 def _categorised(of: Int, cpu: Int, start: Int, end: Int, inside: Inside, rows: Categories) -> _Work:
-    query, name, ns = inside.of(cpu, start, end)
+    query, name, path, ns = inside.of(cpu, start, end)
     used, at = np.unique(name, return_inverse=True)
     asked = [inside.names[int(n)] for n in used]
     words = np.array([rows.find(*name)[0] for name in asked] + [""], object)
     subjects = np.array([subject for _, subject, _ in asked] + [""], object)
     at = at.reshape(-1)
-    return _Work(of[query], words[at], subjects[at], ns)
+    return _Work(of[query], words[at], subjects[at], path, ns)
 
 
 def _usual(own: tuple[Int, Int, Int, Int], inside: Inside, rows: Categories, n_fastest: int) -> pd.DataFrame:
@@ -194,5 +200,5 @@ def _shared(frame: pd.DataFrame) -> Int:
 
 def _table(frame: pd.DataFrame) -> pa.Table:
     names = schema.TABLES["hol"].names()
-    text = dict.fromkeys(("side", "category", "subject"), "category")
+    text = dict.fromkeys(("side", "category", "subject", "callers"), "category")
     return schema.conform("hol", pa.Table.from_pandas(frame[names].astype(text), preserve_index=False))

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What cores did in some intervals, function by function: which one was innermost, and for how long."""
+"""What cores did in some intervals, function by function: which one was innermost, for how long, and who called it."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
+from ..anomalies.paths import find_paths
+from ..attribution.symbols import is_kernel
 from ..calls.call_tree import COLUMNS, MARKS, CallTree
 from ..calls.innermost import innermost
 from ..interval_joins import Int, overlaps
+from ..names import ARROW
 from ..tables.data_frames import to_pandas
 from ..timeline.activity import Activity
 
@@ -30,14 +35,29 @@ class Inside:
         keys = near[["kind", "symbol", "dso", "before"]].astype(str)
         code, unique = pd.factorize(pd.MultiIndex.from_frame(keys))
         self.names: list[Asked] = [_asked(*key) for key in unique]
+        # A system call or an exception is called, too: only the thread itself begins a path.
+        begins = near["kind"].isin(_OF_THREAD).to_numpy(bool)
+        self._paths, self._path = find_paths(replace(tree, is_root=begins))
         self._tiles = innermost(rows, tree.cpu, tree.start, tree.end, tree.parent)
         self._code = code.astype(np.int64)
 
-    def of(self, cpu: Int, start: Int, end: Int) -> tuple[Int, Int, Int]:
-        """The innermost calls in intervals that lie within those: (which interval, position in ``names``, ns)."""
+    def of(self, cpu: Int, start: Int, end: Int) -> tuple[Int, Int, Int, Int]:
+        """The innermost calls in intervals that lie within those: (which interval, position in ``names``, number of its path, ns)."""
         tiles = self._tiles
         query, tile, low, high = overlaps(cpu, start, end, tiles.cpu, tiles.start, tiles.end)
-        return query, self._code[tiles.row[tile]], high - low
+        row = tiles.row[tile]
+        return query, self._code[row], self._path[row], high - low
+
+    def callers(self, path: int) -> str:
+        """The callers of the last function of a path, outermost first, up to the entry into the kernel."""
+        paths, names = self._paths, list[str]()
+        path = int(np.append(paths.up, -1)[path])
+        while path >= 0:
+            if is_kernel(str(paths.dso[path])):
+                names = []
+            names.append(str(paths.symbol[path]))
+            path = int(paths.up[path])
+        return ARROW.join(reversed(names))
 
 
 def _asked(kind: str, symbol: str, dso: str, before: str) -> Asked:
