@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Behaviour of nsight-decode under a memory limit: with nsight-report's limit, and with less than it needs."""
+"""Memory that nsight-decode needs, and its behaviour under a limit: with nsight-report's limit, and with less than it needs."""
 
 from __future__ import annotations
 
+import filecmp
 import resource
 import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -13,6 +15,7 @@ from machinery.pt_emulation.fixtures import unpack
 from nsight_report.capture import native
 
 from conftest import skip_or_fail
+from decode import packets as pt
 from decode import parity
 
 pytestmark = pytest.mark.tools
@@ -77,3 +80,33 @@ def test_memory_that_is_short_is_no_damage_of_the_recording(
             assert done.returncode == 5, (limit, done.stderr)
             assert "hint: fewer --jobs" in done.stderr
     assert 5 in codes
+
+
+#: Runs a program, and prints the most memory that it had, in KiB. A process that is much larger would hide it: the kernel begins to
+#: count with the memory of the process that called exec.
+WATCHED = """
+import os, sys
+process = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ)
+_, status, used = os.wait4(process, 0)
+print(used.ru_maxrss)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+#: Compressed returns in a program of tiny functions: each byte of trace is three times call, return, jump.
+DENSE = pt.tnt(True, False, True, False, True, False)
+
+
+def most_mib(*argv: str | Path) -> int:
+    done = subprocess.run([sys.executable, "-S", "-c", WATCHED, *argv], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.split()[-1]) >> 10
+
+
+@pytest.mark.parametrize("n_cores", [1, 3])
+def test_a_trace_with_one_psb_needs_no_more_memory_than_others(n_cores: int, tmp_path: Path) -> None:
+    """9 million calls and returns, on one core or at the same times on three: as items in memory, they would be 400 MB."""
+    trace = pt.psb(1000) + (pt.cyc(10) + DENSE) * ((3 << 19) // n_cores)
+    recording = pt.Recording({(cpu, pt.PID): [trace] for cpu in range(n_cores)}, config=pt.TSC | pt.CYC)
+    argv = [parity.NATIVE, "edges", recording.write(tmp_path), "--symfs", tmp_path / "symfs", "-o"]
+    found = [most_mib(*argv, tmp_path / jobs, "--jobs", jobs) for jobs in ("1", "2")]
+    assert max(found) < 128, found
+    assert filecmp.cmp(tmp_path / "1", tmp_path / "2", shallow=False)

@@ -2,9 +2,9 @@
 //! Threads that decode slices and, in between, do jobs for the consumer of the slices.
 //!
 //! Slices are taken in order, and only as fast as the consumer keeps up: memory depends on the number of threads, not
-//! on the length of the recording.
+//! on the length of the recording. A slice is handed on in parts, and may not be far ahead of the consumer either.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
@@ -13,6 +13,8 @@ pub type Job = Box<dyn FnOnce() + Send>;
 
 /// How many slices per thread may be ahead of the one that is being consumed.
 const AHEAD: usize = 3;
+/// How many parts of a slice may wait for the consumer.
+const PARTS: usize = 8;
 
 pub struct ThreadPool {
     threads: usize,
@@ -27,6 +29,11 @@ struct State {
     next: usize,
     n_slices: usize,
     consumed: usize,
+    /// Parts of each slice that wait for the consumer.
+    parts: BTreeMap<usize, usize>,
+    /// Threads that decode, and threads that wait for work.
+    busy: usize,
+    idle: usize,
     stop: bool,
 }
 
@@ -66,15 +73,67 @@ impl ThreadPool {
             if let Some(job) = state.jobs.pop_front() {
                 return Some(Work::Job(job));
             }
-            if state.next < state.n_slices.min(state.consumed + self.threads * AHEAD) {
+            let most = state.n_slices.min(state.consumed + self.threads * AHEAD);
+            if state.next < most && state.busy < self.threads {
                 state.next += 1;
+                state.busy += 1;
                 return Some(Work::Slice(state.next - 1));
             }
+            state.idle += 1;
             state = self.changed.wait(state).unwrap_or_else(|e| e.into_inner());
+            state.idle -= 1;
         }
     }
 
-    /// A slice was consumed.
+    /// A thread has decoded its slice.
+    pub fn decoded(&self) {
+        self.state().busy -= 1;
+        self.changed.notify_all();
+    }
+
+    /// Before a part of a slice is sent: waits until few others of it wait, and does jobs meanwhile. `waits`: called before
+    /// this thread is lost for other slices. False: no part is wanted any more.
+    pub fn send(&self, slice: usize, waits: impl Fn()) -> bool {
+        let mut state = self.state();
+        if state.parts.get(&slice).is_some_and(|&n| n >= PARTS) {
+            state.busy -= 1;
+            drop(state);
+            self.changed.notify_all();
+            waits();
+            state = self.state();
+            while !state.stop && state.parts.get(&slice).is_some_and(|&n| n >= PARTS) {
+                if let Some(job) = state.jobs.pop_front() {
+                    drop(state);
+                    run(job);
+                    state = self.state();
+                } else {
+                    state = self.changed.wait(state).unwrap_or_else(|e| e.into_inner());
+                }
+            }
+            state.busy += 1;
+        }
+        *state.parts.entry(slice).or_default() += 1;
+        !state.stop
+    }
+
+    /// Whether the consumer waits in vain for a slice, because all threads wait with parts of others.
+    pub fn lacks_thread(&self, slice: usize) -> bool {
+        let state = self.state();
+        state.next <= slice && state.busy < self.threads && state.idle == 0
+    }
+
+    /// The consumer has taken a part of a slice.
+    pub fn taken(&self, slice: usize) {
+        let mut state = self.state();
+        match state.parts.get_mut(&slice) {
+            Some(n @ 2..) => *n -= 1,
+            _ => _ = state.parts.remove(&slice),
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// The consumer has begun a slice.
     pub fn consumed(&self) {
         self.state().consumed += 1;
         self.changed.notify_all();
@@ -149,12 +208,40 @@ mod tests {
     }
 
     #[test]
+    fn a_slice_waits_for_the_consumer_and_leaves_its_place_to_others() {
+        let pool = ThreadPool::new(1);
+        pool.begin(2);
+        assert!(matches!(pool.work(), Some(Work::Slice(0))));
+        let waits = AtomicUsize::new(0);
+        let send = || pool.send(0, || _ = waits.fetch_add(1, Ordering::Relaxed));
+        assert!((0..PARTS).all(|_| send()));
+        assert!(!pool.lacks_thread(1), "its thread is still there");
+        std::thread::scope(|scope| {
+            let sent = scope.spawn(send);
+            while waits.load(Ordering::Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            assert!(pool.lacks_thread(1) && !pool.lacks_thread(0));
+            assert!(matches!(pool.work(), Some(Work::Slice(1))));
+            pool.taken(0);
+            assert!(sent.join().unwrap());
+        });
+        pool.stop();
+        assert!(!send());
+    }
+
+    #[test]
     fn slices_are_taken_in_order_and_not_far_ahead() {
         let pool = ThreadPool::new(1);
         pool.begin(5);
         let next = || match pool.work() {
             Some(Work::Slice(n)) => n,
             _ => panic!("no slice"),
+        };
+        let next = || {
+            let n = next();
+            pool.decoded();
+            n
         };
         assert_eq!([next(), next(), next()], [0, 1, 2]);
         pool.consumed();

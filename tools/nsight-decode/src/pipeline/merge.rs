@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Joins slices of all tracks, which arrive in the order of their begins, to one sequence of edges.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::options::Options;
 use super::plan::Plan;
-use super::tracks::TrackData;
+use super::side::side_events;
 use crate::code::Code as MachineCode;
 use crate::edges::{Code, Edge, Event, Kind, Sink, ThreadName};
 use crate::error::Result;
 use crate::losses::{Ledger, Loss};
-use crate::perfdata::{Loss as SideLoss, LossKind, Owner, Recording, SideBand, Switch};
+use crate::perfdata::Recording;
 use crate::pt::item::{Item, What};
 use crate::pt::stitch::{join, Joint};
 use crate::pt::switches::{Task, UNKNOWN};
@@ -61,8 +61,12 @@ struct Track {
     /// What the last slice found after its end, and that end: the next slice decides which part of it counts.
     held: Option<(Output, usize)>,
     task: Task,
+    /// The thread at the end of the last part, as far as the slice tells.
+    thread: Option<Task>,
     /// Events of the side-band, in order.
     side: VecDeque<Event>,
+    /// A slice whose next part is still to come, with the time up to which it was decoded.
+    open: Option<(usize, u64)>,
     /// End time of the last slice.
     last: u64,
     /// The core:bus ratio, because PSBs repeat it.
@@ -83,6 +87,8 @@ pub struct Merger<'a> {
     options: &'a Options,
     code: &'a MachineCode,
     sink: &'a mut dyn Sink,
+    /// How many slices have begun.
+    begun: usize,
     tracks: Vec<Track>,
     counts: Counts,
     /// The output's number for each interner number; 0 while it has none.
@@ -110,7 +116,9 @@ impl<'a> Merger<'a> {
             items: Queue::default(),
             held: None,
             task: UNKNOWN,
+            thread: None,
             side,
+            open: None,
             last: 0,
             ratio: 0,
             clock: 0,
@@ -119,33 +127,70 @@ impl<'a> Merger<'a> {
         let mut counts = Counts { bytes: plan.bytes(), ..Counts::default() };
         counts.losses.add(Loss::BytesBeforePsb, plan.bytes_before_psb);
         counts.losses.add(Loss::NoPsb, plan.never_entered as u64);
-        Ok(Self { plan, options, code, sink, tracks, counts, numbers: vec![0], n_numbers: 1 })
+        Ok(Self { plan, options, code, sink, begun: 0, tracks, counts, numbers: vec![0], n_numbers: 1 })
     }
 
-    /// Takes slice `number`; slices arrive in order.
-    pub fn take(&mut self, number: usize, mut output: Output) -> Result<()> {
-        self.counts.insns += output.n_insns;
-        self.counts.losses.add(Loss::TimesLessExact, output.n_borrowed);
+    /// The slice whose next part is wanted: the first part of the next slice, or more of one that has begun, whichever is
+    /// earlier. None: there is no more.
+    pub fn wants(&self) -> Option<usize> {
+        let begun =
+            self.tracks.iter().enumerate().filter_map(|(track, t)| t.open.map(|(n, time)| (time, track, n)));
+        let next = self.plan.slices.get(self.begun).map(|p| (p.slice.time, p.track, self.begun));
+        let (_, track, number) = begun.chain(next).min()?;
+        // A slice is joined to what precedes it, which has to be complete.
+        Some(self.tracks[track].open.map_or(number, |(open, _)| open))
+    }
+
+    /// Takes the next part of the slice that `wants` named.
+    pub fn take(&mut self, number: usize, mut part: Output) -> Result<()> {
+        self.counts.insns += part.n_insns;
+        self.counts.losses.add(Loss::TimesLessExact, part.n_borrowed);
+        let place = &self.plan.slices[number];
+        let track = &mut self.tracks[place.track];
+        match track.open.take() {
+            Some(_) => part.task = track.thread,
+            None => {
+                self.begun += 1;
+                self.begin(number, &mut part);
+            }
+        }
+        let end = place.slice.end;
+        let track = &mut self.tracks[place.track];
+        track.thread = part.last_task();
+        if part.goes_on {
+            track.open = Some((number, part.until));
+        } else {
+            let tail = part.items.iter().rposition(|i| i.offset <= end).map_or(0, |at| at + 1);
+            let held = Output { items: part.items.split_off(tail), task: track.thread, ..Output::default() };
+            let held = Output { until: part.until, lost_at_end: part.lost_at_end, ..held };
+            track.held = Some((held, end));
+        }
+        release(track, part);
+        self.drain()
+    }
+
+    /// Joins the first part of a slice to the slice before it.
+    fn begin(&mut self, number: usize, part: &mut Output) {
         let place = &self.plan.slices[number];
         let track = &mut self.tracks[place.track];
         let mut seamless = false;
         if let Some((mut held, end)) = track.held.take() {
             if place.continues {
-                match join(&mut held, end, &mut output) {
+                match join(&mut held, end, part) {
                     Joint::Seamless => {
                         seamless = true;
                         // The slice after this one may find it, too.
                         let beyond = held.items.iter().rposition(|i| i.offset <= place.slice.end);
                         let mut shared = held.items.split_off(beyond.map_or(0, |at| at + 1));
                         if !shared.is_empty() {
-                            shared.append(&mut output.items);
-                            output.items = shared;
+                            shared.append(&mut part.items);
+                            part.items = shared;
                         }
                     }
                     Joint::Anew => {}
                     Joint::Contradiction => {
                         self.counts.losses.add(Loss::SlicesContradict, 1);
-                        output.items.insert(0, error_item(&output, place.slice.time, place.slice.begin));
+                        part.items.insert(0, error_item(part, place.slice.time, place.slice.begin));
                     }
                 }
             }
@@ -156,20 +201,9 @@ impl<'a> Merger<'a> {
                 track.items.push_back(hole(self.options.windows.is_all(), track.last, place.slice));
             }
         }
-        if !seamless {
-            if let Some(task) = output.task {
-                push_task(track, task, place.slice.time, place.slice.begin);
-            }
+        if let Some(task) = part.task.filter(|_| !seamless) {
+            push_task(track, task, place.slice.time, place.slice.begin);
         }
-        let end = place.slice.end;
-        let tail = output.items.iter().rposition(|i| i.offset <= end).map_or(0, |at| at + 1);
-        let held =
-            Output { items: output.items.split_off(tail), task: output.last_task(), ..Output::default() };
-        let held = Output { until: output.until, lost_at_end: output.lost_at_end, ..held };
-        release(track, output);
-        track.held = Some((held, end));
-        let until = self.plan.slices.get(number + 1).map_or(u64::MAX, |p| p.slice.time);
-        self.drain(until)
     }
 
     pub fn finish(mut self) -> Result<Counts> {
@@ -178,7 +212,7 @@ impl<'a> Merger<'a> {
                 release(track, held);
             }
         }
-        self.drain(u64::MAX)?;
+        self.drain()?;
         for index in 0..self.tracks.len() {
             while let Some(event) = self.tracks[index].side.pop_front() {
                 self.event(event)?;
@@ -187,10 +221,21 @@ impl<'a> Merger<'a> {
         Ok(self.counts)
     }
 
-    /// Passes on everything before `until`: slices that are still to come begin there.
-    fn drain(&mut self, until: u64) -> Result<()> {
-        let held = self.tracks.iter().filter_map(|l| l.held.as_ref()?.0.items.first());
-        let until = held.map(|i| i.time).min().map_or(until, |time| time.min(until));
+    /// The time and the track of the earliest item that may still come.
+    fn bound(&self) -> (u64, usize) {
+        let next = self.plan.slices.get(self.begun).map(|p| (p.slice.time, p.track));
+        let of = |(index, track): (usize, &Track)| {
+            let held = track.held.as_ref().and_then(|held| held.0.items.first()).map(|item| item.time);
+            let open = track.open.map(|(_, until)| until);
+            [held, open].map(|time| time.map(|time| (time, index)))
+        };
+        let begun = self.tracks.iter().enumerate().flat_map(of).flatten();
+        begun.chain(next).min().unwrap_or((u64::MAX, usize::MAX))
+    }
+
+    /// Passes on everything before what may still come. A track's own items keep their order.
+    fn drain(&mut self) -> Result<()> {
+        let bound = self.bound();
         loop {
             // Items with equal times are ordered by track, however the tracks were cut into slices.
             let mut heads =
@@ -203,13 +248,13 @@ impl<'a> Merger<'a> {
                     (first, second.min(head))
                 }
             });
-            let (time, index) = first;
-            if time >= until && until != u64::MAX {
+            if first > bound {
                 return Ok(());
             }
+            let index = first.1;
             // Until another track's turn comes.
             while let Some(time) = self.tracks[index].head() {
-                if (time, index) > second || time >= until && until != u64::MAX {
+                if (time, index) > second.min(bound) {
                     break;
                 }
                 self.give(index)?;
@@ -311,44 +356,4 @@ fn error_item(output: &Output, time: u64, offset: usize) -> Item {
     let time = output.items.first().map_or(time, |i| i.time);
     // perf's code for a trace that does not match the code
     Item { time, from: 6, to: 0, from_sym: 0, to_sym: 0, what: What::Event(Code::DecodeError), offset }
-}
-
-/// The side-band's events, by track.
-fn side_events(recording: &Recording, tracks: &[TrackData]) -> Vec<VecDeque<Event>> {
-    let side = &recording.side;
-    let mut events: Vec<Vec<Event>> = tracks.iter().map(|track| switch_events(side, track.owner)).collect();
-    let by_owner: BTreeMap<Owner, usize> = tracks.iter().enumerate().map(|(i, t)| (t.owner, i)).collect();
-    for loss in &side.losses {
-        let of = |owner| by_owner.get(&owner).copied();
-        let track = of(Owner::Cpu(loss.cpu)).or_else(|| of(Owner::Thread(loss.tid)));
-        // A loss that belongs to no buffer is counted once.
-        if let Some(events) = events.get_mut(track.unwrap_or(0)) {
-            events.push(loss_event(loss, track.map(|track| &tracks[track])));
-        }
-    }
-    events.iter_mut().for_each(|events| events.sort_by_key(|e| e.time));
-    events.into_iter().map(VecDeque::from).collect()
-}
-
-fn switch_events(side: &SideBand, owner: Owner) -> Vec<Event> {
-    let Owner::Cpu(cpu) = owner else { return Vec::new() };
-    let code = |s: &Switch| if s.out { Code::SwitchOut } else { Code::SwitchIn };
-    let event = |s: &Switch| Event { time: s.time, cpu, pid: s.pid, tid: s.tid, code: code(s), value: 0 };
-    side.switches.get(&cpu).into_iter().flatten().map(event).collect()
-}
-
-fn loss_event(loss: &SideLoss, track: Option<&TrackData>) -> Event {
-    let code = match loss.kind {
-        LossKind::AuxTruncated => Code::AuxTruncated,
-        LossKind::AuxOverwritten | LossKind::AuxPartial => Code::AuxPartial,
-        LossKind::Records => Code::LostRecords,
-    };
-    let (time, value) = (loss.time, loss.value);
-    match track {
-        // The edges of that thread get their CPU in the same way.
-        Some(data) if matches!(data.owner, Owner::Thread(_)) => {
-            Event { time, cpu: data.cpu(time), pid: loss.pid, tid: loss.tid, code, value }
-        }
-        _ => Event { time, cpu: loss.cpu, pid: -1, tid: -1, code, value },
-    }
 }

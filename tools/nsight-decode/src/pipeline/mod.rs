@@ -6,6 +6,7 @@ mod options;
 mod plan;
 mod progress;
 mod run;
+mod side;
 mod tracks;
 
 pub use merge::Counts;

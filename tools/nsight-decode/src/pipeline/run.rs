@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A thread pool decodes the slices of all CPUs in the order in which they begin.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::mpsc;
 
@@ -37,19 +37,32 @@ pub fn run(
         ));
     }
     pool.begin(plan.slices.len());
-    let (send, receive) = mpsc::channel::<(usize, Result<Output>)>();
+    let (send, receive) = mpsc::channel::<Message>();
     std::thread::scope(|scope| {
         // Whatever the result is, waiting threads must end too.
         let _release = Release(pool);
-        for _ in 0..pool.threads().clamp(1, plan.slices.len().max(1)) {
+        let start = || {
             let (plan, send) = (&plan, send.clone());
             let worker = std::thread::Builder::new().stack_size(STACK);
             let decode = move || decode(recording, code, plan, options.bare, pool, &send);
-            worker.spawn_scoped(scope, decode).map_err(|e| Error::memory(format_args!("no thread: {e}")))?;
+            let worker = worker.spawn_scoped(scope, decode);
+            worker.map(drop).map_err(|e| Error::memory(format_args!("no thread: {e}")))
+        };
+        for _ in 0..pool.threads().clamp(1, plan.slices.len().max(1)) {
+            start()?;
         }
-        drop(send);
-        collect(recording, code, &plan, options, sink, &receive, pool)
+        let merger = Merger::new(recording, code, &plan, options, sink)?;
+        let inputs = Inputs { receive, waiting: BTreeMap::new(), pool, start: &start };
+        collect(merger, &plan, options, inputs)
     })
+}
+
+/// From the threads that decode.
+enum Message {
+    /// Of the slice with this number.
+    Part(usize, Result<Output>),
+    /// A thread waits until parts of its slice are taken.
+    Waits,
 }
 
 /// The work of each thread.
@@ -59,7 +72,7 @@ fn decode(
     plan: &Plan,
     bare: bool,
     pool: &ThreadPool,
-    send: &mpsc::Sender<(usize, Result<Output>)>,
+    send: &mpsc::Sender<Message>,
 ) {
     let mut walker = None;
     while let Some(work) = pool.work() {
@@ -72,19 +85,30 @@ fn decode(
         };
         let place = &plan.slices[number];
         let track = &plan.tracks[place.track];
+        let mut emit = |part| {
+            let waits = || _ = send.send(Message::Waits);
+            let wanted = pool.send(number, waits) && send.send(Message::Part(number, Ok(part))).is_ok();
+            // The error that ended the run is reported, not this one.
+            if wanted {
+                Ok(())
+            } else {
+                Err(Error::bug("no part is wanted any more"))
+            }
+        };
         let slice = || {
             let mut ready = match walker.take() {
                 Some(ready) => ready,
                 None => Walker::new(recording, code, bare)?,
             };
-            let output = ready.slice(&track.runs[place.run], &track.track, &place.slice);
+            let output = ready.slice(&track.runs[place.run], &track.track, &place.slice, &mut emit);
             walker = Some(ready);
             output
         };
         // A thread that ends without a report would leave the others waiting.
         let result = catch_unwind(AssertUnwindSafe(slice))
             .unwrap_or_else(|_| Err(Error::bug(format_args!("slice {number} could not be decoded"))));
-        if send.send((number, result)).is_err() {
+        pool.decoded();
+        if send.send(Message::Part(number, result)).is_err() {
             return;
         }
     }
@@ -98,29 +122,52 @@ impl Drop for Release<'_> {
     }
 }
 
-fn collect(
-    recording: &Recording,
-    code: &Code,
-    plan: &Plan,
-    options: &Options,
-    sink: &mut dyn Sink,
-    receive: &mpsc::Receiver<(usize, Result<Output>)>,
-    pool: &ThreadPool,
-) -> Result<Counts> {
-    let mut merger = Merger::new(recording, code, plan, options, sink)?;
-    let mut progress = Progress::new(options.progress, plan.bytes());
-    let mut waiting = BTreeMap::new();
-    for number in 0..plan.slices.len() {
-        while !waiting.contains_key(&number) {
-            let Ok((n, result)) = receive.recv() else {
-                return Err(Error::memory("a thread ended without a result"));
-            };
-            waiting.insert(n, result);
+/// Parts of slices as they arrive.
+struct Inputs<'a> {
+    receive: mpsc::Receiver<Message>,
+    waiting: BTreeMap<usize, VecDeque<Result<Output>>>,
+    pool: &'a ThreadPool,
+    /// Starts another thread.
+    start: &'a dyn Fn() -> Result<()>,
+}
+
+impl Inputs<'_> {
+    /// The next part of a slice.
+    fn part(&mut self, number: usize) -> Result<Output> {
+        loop {
+            if let Some(part) = self.waiting.get_mut(&number).and_then(VecDeque::pop_front) {
+                self.pool.taken(number);
+                if part.as_ref().map_or(true, |part| !part.goes_on) {
+                    self.waiting.remove(&number);
+                }
+                return part;
+            }
+            // Only if slices are so long that all threads have to wait with theirs.
+            if self.pool.lacks_thread(number) {
+                (self.start)()?;
+            }
+            match self.receive.recv() {
+                Ok(Message::Part(n, part)) => self.waiting.entry(n).or_default().push_back(part),
+                Ok(Message::Waits) => {}
+                Err(_) => return Err(Error::memory("a thread ended without a result")),
+            }
         }
-        let output = waiting.remove(&number).expect("just looked at")?;
-        merger.take(number, output)?;
-        progress.done(plan.slices[number].size());
-        pool.consumed();
+    }
+}
+
+fn collect(mut merger: Merger, plan: &Plan, options: &Options, mut inputs: Inputs) -> Result<Counts> {
+    let mut progress = Progress::new(options.progress, plan.bytes());
+    let mut begun = 0;
+    while let Some(number) = merger.wants() {
+        let part = inputs.part(number)?;
+        if number == begun {
+            begun += 1;
+            inputs.pool.consumed();
+        }
+        if !part.goes_on {
+            progress.done(plan.slices[number].size());
+        }
+        merger.take(number, part)?;
     }
     progress.finish();
     merger.finish()

@@ -32,7 +32,6 @@ use pending::Pending;
 use recent::Recent;
 
 pub use slice::{Output, Slice, Track};
-use slice::{BYTES_PER_ITEM, OVERLAP_ITEMS, OVERLAP_PACKETS};
 
 /// This many instructions without a packet are an endless loop.
 const MAX_IDLE: u32 = 1 << 17;
@@ -58,7 +57,14 @@ impl<'a> Walker<'a> {
         Ok(Self { recording, code, images, insns, bare })
     }
 
-    pub fn slice(&mut self, run: &Run, track: &Track, slice: &Slice) -> Result<Output> {
+    /// Decodes a slice. `emit` takes all parts but the last, which is returned.
+    pub fn slice(
+        &mut self,
+        run: &Run,
+        track: &Track,
+        slice: &Slice,
+        emit: &mut dyn FnMut(Output) -> Result<()>,
+    ) -> Result<Output> {
         if self.images.sections.is_full() {
             *self = Self::new(self.recording, self.code, self.bare)?;
         }
@@ -67,14 +73,13 @@ impl<'a> Walker<'a> {
         let image = self.images.get(cursor.task.pid, slice.time)?;
         let mut decoder = Decoder::new(bytes, self.recording)?;
         decoder.set_image(image.clone());
-        let items = Vec::with_capacity((slice.read_end - slice.begin) / BYTES_PER_ITEM);
         let info = &self.recording.info;
         let rates = Rates {
             tsc_ctc: info.tsc_ctc,
             mtc_shift: self.recording.config.mtc,
             nominal: info.max_non_turbo,
         };
-        let output = Output { items, task: Some(cursor.task), unsure: cursor.unsure, ..Output::default() };
+        let output = Output::new(slice, &cursor);
         let mut state = State {
             walker: self,
             decoder,
@@ -109,6 +114,7 @@ impl<'a> Walker<'a> {
             endless: 0,
             marks: Vec::new(),
             output,
+            emit,
         };
         state.process = state.cursor.task.pid;
         state.run()?;
@@ -176,6 +182,7 @@ struct State<'w, 'a> {
     /// Marks from packets that are later than the code that runs.
     marks: Vec<Item>,
     output: Output,
+    emit: &'w mut dyn FnMut(Output) -> Result<()>,
 }
 
 impl State<'_, '_> {
@@ -184,6 +191,7 @@ impl State<'_, '_> {
         let mut place: Option<Place> = None;
         loop {
             self.pending = None;
+            self.hand_on()?;
             self.function = NOWHERE;
             self.entry = true;
             (self.overflowed, self.untold) = (None, None);
@@ -262,6 +270,7 @@ impl State<'_, '_> {
             if self.offset > self.end && self.overlaps_enough() {
                 return Ok(End::Done);
             }
+            self.hand_on()?;
             let last = status & status::EOS != 0;
             if last && self.pending.is_none() && !self.entry {
                 return Ok(End::Done);
@@ -307,14 +316,6 @@ impl State<'_, '_> {
             self.show_image(true)?;
         }
         Ok(())
-    }
-
-    fn overlaps_enough(&self) -> bool {
-        if self.offset - self.end > OVERLAP_PACKETS {
-            return true;
-        }
-        let items = &self.output.items;
-        items.len() >= OVERLAP_ITEMS && items[items.len() - OVERLAP_ITEMS].offset > self.end
     }
 
     fn block(&mut self, block: &Block, status: Status) -> Result<()> {

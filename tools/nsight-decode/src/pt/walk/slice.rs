@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A slice of trace, and its output.
 
+use super::State;
+use crate::error::Result;
 use crate::pt::item::{Item, What};
-use crate::pt::switches::{Pair, Task};
+use crate::pt::switches::{Cursor, Pair, Task};
 
 /// How far a slice is decoded into the next one, so that both can be joined.
-pub const OVERLAP_ITEMS: usize = 512;
+const OVERLAP_ITEMS: usize = 512;
 /// The same limit in packets, for code with few calls: both slices use each of these packets.
-pub const OVERLAP_PACKETS: usize = 4 << 10;
+const OVERLAP_PACKETS: usize = 4 << 10;
 
 /// Traces of kernel code have some 6 bytes of packets for each item.
-pub const BYTES_PER_ITEM: usize = 5;
+const BYTES_PER_ITEM: usize = 5;
+/// Items that are handed on at a time: a slice may have any number, because a PSB may be far from the next one.
+const PART: usize = 1 << 14;
+/// Room for a part: a block adds few items to a full one.
+const ROOM: usize = PART + PART / 8;
 
 /// Data of one CPU (or traced thread) that the decoding threads share.
 pub struct Track {
@@ -30,6 +36,7 @@ pub struct Slice {
     pub time: u64,
 }
 
+/// What was decoded: a slice, or a part of it.
 #[derive(Default)]
 pub struct Output {
     pub items: Vec<Item>,
@@ -42,13 +49,22 @@ pub struct Output {
     pub first_branch: usize,
     pub n_before: Option<usize>,
     pub n_insns: u64,
-    /// Decoded up to this time.
+    /// Decoded up to this time: later items have no earlier one.
     pub until: u64,
+    /// Another part of the slice follows. The parts after the first tell neither thread nor first branch.
+    pub goes_on: bool,
     /// How often packet times were taken from libipt from some place on.
     pub n_borrowed: u64,
 }
 
 impl Output {
+    /// Of a slice that begins with the cursor's thread.
+    pub fn new(slice: &Slice, cursor: &Cursor) -> Self {
+        let n = (slice.read_end - slice.begin) / BYTES_PER_ITEM;
+        let (items, task) = (Vec::with_capacity(n.min(ROOM)), Some(cursor.task));
+        Self { items, task, unsure: cursor.unsure, ..Self::default() }
+    }
+
     /// The thread that runs before an item.
     pub fn task_at(&self, end: usize) -> Option<Task> {
         let last = self.items[..end].iter().rev().find(|i| i.what == What::Task);
@@ -57,5 +73,36 @@ impl Output {
 
     pub fn last_task(&self) -> Option<Task> {
         self.task_at(self.items.len())
+    }
+}
+
+impl State<'_, '_> {
+    /// Hands on what was decoded so far, if it is enough for a part. Items that the next slice may find, too, stay
+    /// together in the last part.
+    pub(super) fn hand_on(&mut self) -> Result<()> {
+        if self.output.items.len() < PART || self.next > self.end || self.is_untold() {
+            return Ok(());
+        }
+        self.output.until = self.pending.as_ref().map_or(self.now, |p| p.time.min(self.now));
+        self.output.goes_on = true;
+        let items = Vec::with_capacity(ROOM);
+        let part = std::mem::replace(&mut self.output, Output { items, ..Output::default() });
+        (self.emit)(part)
+    }
+
+    /// Whether enough of the next slice was decoded to join both.
+    pub(super) fn overlaps_enough(&self) -> bool {
+        if self.offset - self.end > OVERLAP_PACKETS {
+            return true;
+        }
+        let items = &self.output.items;
+        items.len() >= OVERLAP_ITEMS && items[items.len() - OVERLAP_ITEMS].offset > self.end
+    }
+
+    /// Whether items still wait for the time at which an overflow ended. If no packet tells it for long, they keep the
+    /// time at which it began.
+    fn is_untold(&mut self) -> bool {
+        self.untold = self.untold.filter(|&at| self.output.items.len() - at < PART);
+        self.untold.is_some()
     }
 }
