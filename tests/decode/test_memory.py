@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import filecmp
+import json
 import resource
 import subprocess
 import sys
@@ -101,12 +102,33 @@ def most_mib(*argv: str | Path) -> int:
     return int(done.stdout.split()[-1]) >> 10
 
 
+def dense(n_cores: int, directory: Path) -> Path:
+    """9 million calls and returns behind one PSB, on one core or at the same times on several."""
+    trace = pt.psb(1000) + (pt.cyc(10) + DENSE) * ((3 << 19) // n_cores)
+    traces = {(cpu, pt.PID): [trace] for cpu in range(n_cores)}
+    return pt.Recording(traces, config=pt.TSC | pt.CYC).write(directory)
+
+
 @pytest.mark.parametrize("n_cores", [1, 3])
 def test_a_trace_with_one_psb_needs_no_more_memory_than_others(n_cores: int, tmp_path: Path) -> None:
-    """9 million calls and returns, on one core or at the same times on three: as items in memory, they would be 400 MB."""
-    trace = pt.psb(1000) + (pt.cyc(10) + DENSE) * ((3 << 19) // n_cores)
-    recording = pt.Recording({(cpu, pt.PID): [trace] for cpu in range(n_cores)}, config=pt.TSC | pt.CYC)
-    argv = [parity.NATIVE, "edges", recording.write(tmp_path), "--symfs", tmp_path / "symfs", "-o"]
+    """As items in memory, the calls and returns would be 400 MB."""
+    argv = [parity.NATIVE, "edges", dense(n_cores, tmp_path), "--symfs", tmp_path / "symfs", "-o"]
     found = [most_mib(*argv, tmp_path / jobs, "--jobs", jobs) for jobs in ("1", "2")]
     assert max(found) < 128, found
     assert filecmp.cmp(tmp_path / "1", tmp_path / "2", shallow=False)
+
+
+@pytest.mark.parametrize("n_cores", [1, 3])
+def test_calls_of_threads_that_never_leave_their_cores_are_cut(n_cores: int, tmp_path: Path) -> None:
+    """As rows in memory, the calls would be 380 MB."""
+    argv = [parity.NATIVE, "calls", dense(n_cores, tmp_path), "--symfs", tmp_path / "symfs", "--out"]
+    found = [most_mib(*argv, tmp_path / jobs, "--jobs", jobs) for jobs in ("1", "2")]
+    assert max(found) < 256, found
+    one, two = (ds.dataset(tmp_path / jobs / "calls").to_table() for jobs in ("1", "2"))
+    assert one.equals(two)
+    ledger = {
+        row["key"]: row["count"] for row in json.loads((tmp_path / "2/calls.json").read_text())["losses"]
+    }
+    # 4,718,592 calls; at most 1,310,720 rows are kept, of all cores together.
+    assert n_cores > 1 or ledger["calls_cut"] == 3
+    assert one.filter(ds.field("kind") == "function").num_rows >= 9 << 19

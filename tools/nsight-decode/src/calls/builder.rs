@@ -14,6 +14,10 @@ use crate::error::Result;
 use crate::losses::Loss;
 use crate::thread_pool::ThreadPool;
 
+/// Limit for the rows that are kept, some 80 bytes each: of all cores together, because most cores switch threads
+/// often, which completes their rows.
+const MOST_ROWS: usize = 5 << 18;
+
 /// Takes edges and events, those of each core in time order, and writes the table.
 pub struct Builder {
     texts: Texts,
@@ -22,6 +26,8 @@ pub struct Builder {
     /// Threads whose core is not known: each has its own buffer, and a loss in it concerns no other thread.
     threads: BTreeMap<i32, Core>,
     saved: Saved,
+    /// Rows of all cores and threads that are not written yet.
+    n_rows: usize,
     /// How often open calls were cut because too many rows waited for their end.
     cuts: u64,
     pub account: Account,
@@ -36,9 +42,24 @@ impl Builder {
             cores: BTreeMap::new(),
             threads: BTreeMap::new(),
             saved: Saved::default(),
+            n_rows: 0,
             cuts: 0,
             account: Account::default(),
         })
+    }
+
+    /// Writes the rows of the core that has most of them.
+    fn make_room(&mut self) -> Result<()> {
+        let all = self.cores.values_mut().chain(self.threads.values_mut());
+        let Some(core) = all.max_by_key(|core| core.n_rows()) else { return Ok(()) };
+        let before = core.n_rows();
+        if core.is_held() {
+            core.cut(&mut self.texts);
+            self.cuts += 1;
+        }
+        self.table.write(core, &self.texts)?;
+        self.n_rows = self.n_rows + core.n_rows() - before;
+        Ok(())
     }
 
     pub fn finish(mut self) -> Result<Account> {
@@ -56,7 +77,6 @@ impl Builder {
 
 impl Sink for Builder {
     fn edge(&mut self, edge: &Edge) -> Result<()> {
-        let n_cores = self.cores.len() + self.threads.len();
         let core = if edge.cpu >= 0 {
             self.cores.entry(edge.cpu).or_insert_with(|| Core::new(edge.cpu))
         } else {
@@ -66,13 +86,18 @@ impl Sink for Builder {
             let tid = self.threads.keys().next_back().copied().filter(|_| full).unwrap_or(edge.tid);
             self.threads.entry(tid).or_insert_with(|| Core::of_thread(n as i64, edge.pid, edge.tid))
         };
+        let before = core.n_rows();
         core.edge(edge, &mut self.texts, &mut self.saved);
-        if core.is_full(n_cores) {
+        if core.is_deep() {
             core.cut(&mut self.texts);
             self.cuts += 1;
         }
         if core.is_ready() {
             self.table.write(core, &self.texts)?;
+        }
+        self.n_rows = self.n_rows + core.n_rows() - before;
+        if self.n_rows >= MOST_ROWS {
+            self.make_room()?;
         }
         Ok(())
     }
@@ -84,7 +109,9 @@ impl Sink for Builder {
         let of_threads =
             self.threads.iter_mut().filter(|(&tid, _)| event.cpu < 0 && (event.tid < 0 || event.tid == tid));
         for core in of_cpu.into_iter().chain(of_threads.map(|(_, core)| core)) {
+            let before = core.n_rows();
             core.event(event, &mut self.texts);
+            self.n_rows += core.n_rows() - before;
         }
         Ok(())
     }
@@ -97,5 +124,49 @@ impl Sink for Builder {
     fn names(&mut self, names: &[ThreadName]) -> Result<()> {
         self.texts.names(names);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edges::Kind;
+
+    #[test]
+    fn calls_of_the_core_with_most_rows_are_cut() {
+        let directory = crate::scratch::Directory::new();
+        let mut builder = Builder::new(directory.path(), Arc::new(ThreadPool::new(1))).unwrap();
+        builder
+            .symbols(&[("".into(), "".into()), ("main".into(), "".into()), ("leaf".into(), "".into())])
+            .unwrap();
+        let mut time = 0;
+        let mut call = |builder: &mut Builder, cpu: i32| {
+            time += 1;
+            let call = Edge {
+                time,
+                from: 0x1000,
+                to: 0x2000,
+                pid: 7,
+                tid: 7 + cpu,
+                cpu,
+                from_sym: 1,
+                to_sym: 2,
+                kind: Kind::Call,
+            };
+            builder.edge(&call).unwrap();
+            builder
+                .edge(&Edge { from: 0x2001, to: 0x1005, from_sym: 2, to_sym: 1, kind: Kind::Return, ..call })
+                .unwrap();
+        };
+        // The rows of the thread and of main, and one for each call, until one too many.
+        (0..1000).for_each(|_| call(&mut builder, 1));
+        (0..MOST_ROWS - 1000 - 5).for_each(|_| call(&mut builder, 0));
+        assert_eq!((builder.n_rows, builder.cuts), (MOST_ROWS - 1, 0));
+        call(&mut builder, 0);
+        assert_eq!(builder.cuts, 1);
+        // On the other core, and of the calls that were cut: thread and main; and the call, which came after the cut.
+        assert_eq!((builder.cores[&1].n_rows(), builder.cores[&0].n_rows(), builder.n_rows), (1002, 3, 1005));
+        let rows = builder.finish().unwrap().rows;
+        assert_eq!(rows, (MOST_ROWS + 3) as u64);
     }
 }

@@ -13,11 +13,8 @@ use super::texts::{Function, Texts};
 use crate::edges::{Edge, Kind as Way};
 use frames::{context, Entry, Frame};
 
-/// Complete rows are written in batches of at least this many.
-const BATCH: usize = 1 << 16;
-/// Limits for the rows that wait for the end of an open call: for one core, and for all cores together.
-const MOST: usize = 1 << 21;
-const MOST_OF_ALL: usize = 1 << 23;
+/// Complete rows are written in batches of this many.
+pub const BATCH: usize = 1 << 16;
 /// Limit for the open calls of a core. A cut or a switch keeps the innermost ones: each of them gets a new row.
 const DEEPEST: usize = 1 << 14;
 const KEPT: usize = 1 << 12;
@@ -68,11 +65,6 @@ pub struct Core {
     pub granularity: Granularity,
     /// Calls whose end is not known because too many were open.
     pub forgotten: u64,
-}
-
-/// How many rows of one core may wait: at least a batch.
-fn most_rows(n_cores: usize) -> usize {
-    (MOST_OF_ALL / n_cores.max(1)).clamp(BATCH, MOST)
 }
 
 fn is_kernel(ip: u64) -> bool {
@@ -128,9 +120,19 @@ impl Core {
         self.done >= BATCH
     }
 
-    /// Whether calls have to be cut; `n_cores` determines the limit.
-    pub fn is_full(&self, n_cores: usize) -> bool {
-        self.rows.len() - self.done >= most_rows(n_cores) || self.stack.len() >= DEEPEST
+    /// Whether too many calls are open.
+    pub fn is_deep(&self) -> bool {
+        self.stack.len() >= DEEPEST
+    }
+
+    /// Rows that were not taken yet, complete or not.
+    pub fn n_rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether most rows wait for the end of a call, and a cut would complete them: it opens each call again.
+    pub fn is_held(&self) -> bool {
+        self.done < self.rows.len() / 2 && self.rows.len() > 4 * self.stack.len()
     }
 
     /// The complete rows, and the number of the first. `spare` is the memory for the next rows.

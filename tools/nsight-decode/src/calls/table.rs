@@ -17,10 +17,13 @@ use parquet::schema::types::SchemaDescriptor;
 use super::account::Account;
 use super::columns::{self, Chunk};
 use super::row::Row;
-use super::stack::Core;
+use super::stack::{Core, BATCH};
 use super::texts::Texts;
 use crate::error::{Error, Result};
 use crate::thread_pool::ThreadPool;
+
+/// Rows of a row group, at most.
+const GROUP: usize = 2 * BATCH;
 
 pub struct Table {
     directory: PathBuf,
@@ -155,24 +158,34 @@ impl Table {
     /// Writes the complete rows of a core, soon.
     pub fn write(&mut self, core: &mut Core, texts: &Texts) -> Result<()> {
         let spare = self.spare.lock().unwrap_or_else(|e| e.into_inner()).pop();
-        let (first, mut rows) = core.take(spare.unwrap_or_default());
+        let (first, rows) = core.take(spare.unwrap_or_default());
         if rows.is_empty() {
             return Ok(());
         }
         self.rows += rows.len() as u64;
-        let (cpu, names, format) = (core.cpu, texts.all.clone(), self.format.clone());
-        let spare = self.spare.clone();
+        let cpu = core.cpu;
         let (file, n_groups) = self.file(cpu)?;
         file.check()?;
         let (file, number) = (file.clone(), *n_groups);
-        *n_groups += 1;
-        self.pool.give(Box::new(move || {
-            let group = columns::columns(&format.schema, cpu, first, &rows, &names);
-            drop(names);
-            rows.clear();
-            spare.lock().unwrap_or_else(|e| e.into_inner()).push(rows);
-            file.take(number, group);
-        }));
+        // A cut completes many rows at once: their columns take more memory than the rows.
+        let ranges: Vec<_> =
+            (0..rows.len()).step_by(GROUP).map(|at| at..rows.len().min(at + GROUP)).collect();
+        *n_groups += ranges.len() as u64;
+        let rows = Arc::new(rows);
+        for (number, range) in (number..).zip(ranges) {
+            let (names, format, spare) = (texts.all.clone(), self.format.clone(), self.spare.clone());
+            let (file, rows) = (file.clone(), rows.clone());
+            self.pool.give(Box::new(move || {
+                let first = first + range.start as i64;
+                let group = columns::columns(&format.schema, cpu, first, &rows[range], &names);
+                drop(names);
+                // More memory than usual is not kept.
+                if let Some(rows) = Arc::into_inner(rows).filter(|rows| rows.capacity() <= 2 * GROUP) {
+                    spare.lock().unwrap_or_else(|e| e.into_inner()).push(rows);
+                }
+                file.take(number, group);
+            }));
+        }
         Ok(())
     }
 

@@ -9,7 +9,7 @@ impl Machine {
     fn recurse(&mut self, calls: usize) -> usize {
         let full = (0..calls).filter(|_| {
             self.edge(Way::Call, 0x1010, "main", 0x1000, "main");
-            let full = self.core.is_full(1);
+            let full = self.core.is_deep();
             if full {
                 self.core.cut(&mut self.texts);
             }
@@ -32,20 +32,6 @@ fn of_calls_that_are_too_deep_the_outer_ones_are_given_up() {
     // The thread's row, one row per call, and at each cut new rows for the calls that continue.
     let expected = (1 + DEEPEST) + 2 * (1 + KEPT + DEEPEST - KEPT) + (1 + KEPT + DEEPEST - KEPT - 1);
     assert_eq!(m.rows().len(), expected);
-}
-
-#[test]
-fn the_more_cores_the_fewer_rows_wait_in_each() {
-    assert_eq!([1, 4].map(most_rows), [MOST; 2]);
-    assert_eq!((most_rows(64), most_rows(128), most_rows(4096)), (1 << 17, BATCH, BATCH));
-    let mut m = Machine::new();
-    m.main();
-    // The thread's row, main's, and those of calls that returned.
-    for _ in 2..1 << 17 {
-        assert!(!m.core.is_full(64));
-        m.edge(Way::Call, 0x1010, "main", 0x2000, "read").edge(Way::Return, 0x2040, "read", 0x1015, "main");
-    }
-    assert!(m.core.is_full(64) && !m.core.is_full(4));
 }
 
 #[test]
