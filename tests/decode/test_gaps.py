@@ -23,6 +23,8 @@ from nsight_perf import edge_stream
 pytestmark = pytest.mark.tools
 
 Row = tuple[str, str, int, int]
+#: Code of the event at the end of a buffer.
+UNTIL = 15
 
 
 @pytest.fixture(autouse=True)
@@ -58,9 +60,40 @@ def test_a_loop_before_and_behind_damaged_packets_is_no_gap(tmp_path: Path) -> N
     assert of("function", rows) == [
         ("main", 1000, 11_010),
         ("leaf", 1000, 1010),
-        ("main", 50_000, 60_030),
+        ("main", 50_000, 60_040),
         ("leaf", 60_010, 60_030),
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "extra"),
+    [
+        ((), b""),
+        (("--slice-bytes", "1"), b""),
+        ((), pt.psb(11_010, pt.LOOP)),
+        ((), pt.psb(11_010) + pt.DAMAGED),
+    ],
+    ids=["buffer", "slices", "psb", "damaged"],
+)
+def test_a_loop_up_to_the_end_of_a_buffer_is_decoded_time(
+    tmp_path: Path, options: tuple[str, ...], extra: bytes
+) -> None:
+    """``main`` lasts as long as its loop was seen, on each core by itself, and in a thread's own buffer; nothing is a gap."""
+    longer = BEGIN + pt.loop(5, 500) + extra.replace(pt.tsc(11_010), pt.tsc(13_510))
+    for traces in (
+        {(0, 7): [BEGIN + extra], (1, 7): [longer]},
+        {(-1, 7): [BEGIN + extra]},
+    ):
+        rows = calls(tmp_path, pt.Recording(traces), *options)
+        ends = {11_010, 13_510} if len(traces) == 2 else {11_010}
+        assert {end for kind, name, _, end in rows if kind == "thread" or name == "main"} == ends
+        assert not of("gap", rows)
+        done = run("edges", tmp_path / "perf.data", "--symfs", tmp_path / "symfs", "-o", tmp_path / "edges")
+        assert done.returncode == 0, done.stderr
+        done = run("build", tmp_path / "edges", "--out", tmp_path / "built")
+        assert done.returncode == 0, done.stderr
+        direct, built = (ds.dataset(tmp_path / name / "calls").to_table() for name in ("out", "built"))
+        assert direct.equals(built)
 
 
 def test_each_psb_between_two_losses_tells_what_was_decoded(tmp_path: Path) -> None:
@@ -164,13 +197,17 @@ def test_rows_of_every_table_of_captures_take_time_and_gaps_what_is_left(name: s
     lasted = gaps["dur_ns"].to_pylist()
     in_contexts = contexts["end_ns"].to_numpy() - contexts["start_ns"].to_numpy()
     assert in_contexts.sum() == sum(lasted)
-    stream = parity.by_native(
-        tables.parent / "perf.data", (tables.parent.parent / "symfs").resolve(), tmp_path
-    )
+    data = tables.parent / "perf.data"
+    stream = parity.by_native(data, (data.parent.parent / "symfs").resolve(), tmp_path)
     expected = []
     for event in stream.events[np.isin(stream.events["code"], (1, 2))]:
         edges = stream.edges[stream.edges["cpu"] == event["cpu"]]
         behind = edges["time"][edges["time"] > event["time"]]
         expected.append(int(behind[0] - event["time"]))
     assert lasted == expected
-    assert bool(lasted) == (name == "overflow")
+    # The last row of a core ends where its trace does.
+    done = run("calls", data, "--symfs", data.parent.parent / "symfs", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    top = ds.dataset(tmp_path / "out/calls").to_table(filter=ds.field("parent_id") == -1)
+    last = {r["cpu"]: r["start_ns"] + r["dur_ns"] for r in top.to_pylist()}
+    assert last == {e["cpu"]: e["time"] for e in stream.events if e["code"] == UNTIL}

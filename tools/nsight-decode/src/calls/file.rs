@@ -75,12 +75,12 @@ impl Placed {
     fn comes_before(&self, edge: &Edge, of_core: u64, n_edges: u64) -> bool {
         let event = &self.event;
         // If edges follow a loss in the file, the loss stands where it happened.
-        if event.code.is_loss() && self.edges < n_edges {
+        if event.code.is_placed() && self.edges < n_edges {
             return self.of_core <= of_core;
         }
         // After a loss, the trace begins again: other edges with the time of the loss were decoded before it.
         event.time < edge.time
-            || event.time == edge.time && (edge.kind == Kind::TraceBegin || !event.code.is_loss())
+            || event.time == edge.time && (edge.kind == Kind::TraceBegin || !event.code.is_placed())
     }
 }
 

@@ -103,7 +103,7 @@ impl Sink for Writer {
 
     fn event(&mut self, event: &Event) -> Result<()> {
         self.events.push(*event);
-        if event.code.is_loss() {
+        if event.code.is_placed() {
             // An event stands between the edges before and after it.
             self.flush_edges()?;
             self.flush_events()?;

@@ -66,14 +66,19 @@ numbered! {
         Guest = 13,
         /// Not decoded because no --time window selected it; value: for how many ns.
         Skipped = 14,
+        /// The trace of a core or thread ends. It was decoded up to here.
+        Until = 15,
     }
 }
 
 impl Code {
-    /// Whether the event's place in the order of edges matters: calls do not continue over it.
-    pub fn is_loss(self) -> bool {
+    /// Whether the event's place in the order of edges matters.
+    pub fn is_placed(self) -> bool {
         use Code::*;
-        matches!(self, DecodeError | Overflow | AuxTruncated | AuxPartial | Stall | StallAt | Guest | Skipped)
+        matches!(
+            self,
+            DecodeError | Overflow | AuxTruncated | AuxPartial | Stall | StallAt | Guest | Skipped | Until
+        )
     }
 }
 
@@ -126,13 +131,13 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_format() {
-        for number in 1..=14 {
+        for number in 1..=15 {
             assert_eq!(Code::from_number(number).map(|code| code as u32), Some(number));
         }
         for number in 1..=10 {
             assert_eq!(Kind::from_number(number).map(|kind| kind as u8), Some(number));
         }
         assert_eq!((Kind::from_number(0), Kind::from_number(11)), (None, None));
-        assert_eq!((Code::from_number(0), Code::from_number(15)), (None, None));
+        assert_eq!((Code::from_number(0), Code::from_number(16)), (None, None));
     }
 }

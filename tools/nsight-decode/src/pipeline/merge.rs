@@ -208,8 +208,11 @@ impl<'a> Merger<'a> {
 
     pub fn finish(mut self) -> Result<Counts> {
         for track in &mut self.tracks {
-            if let Some((held, _)) = track.held.take() {
+            if let Some((held, end)) = track.held.take() {
+                let until = held.until;
                 release(track, held);
+                // What runs at the end of the trace lasts beyond its last edge.
+                track.items.push_back(event_item(Code::Until, 0, until, end));
             }
         }
         self.drain()?;
@@ -338,13 +341,17 @@ fn known(cpu: i32) -> Option<i32> {
     (cpu >= 0).then_some(cpu)
 }
 
+fn event_item(code: Code, value: u64, time: u64, offset: usize) -> Item {
+    Item { time, from: value, to: 0, from_sym: 0, to_sym: 0, what: What::Event(code), offset }
+}
+
 /// The item between two slices when the second does not continue the first.
 fn hole(all: bool, since: u64, next: Slice) -> Item {
     // perf's code for missing trace data
-    let lost = (What::Event(Code::DecodeError), 8);
-    let skipped = (What::Event(Code::Skipped), next.time.saturating_sub(since));
-    let (what, from) = if all { lost } else { skipped };
-    Item { time: since, from, to: 0, from_sym: 0, to_sym: 0, what, offset: next.begin }
+    let lost = (Code::DecodeError, 8);
+    let skipped = (Code::Skipped, next.time.saturating_sub(since));
+    let (code, value) = if all { lost } else { skipped };
+    event_item(code, value, since, next.begin)
 }
 
 fn push_task(track: &mut Track, task: Task, time: u64, offset: usize) {
@@ -355,5 +362,5 @@ fn push_task(track: &mut Track, task: Task, time: u64, offset: usize) {
 fn error_item(output: &Output, time: u64, offset: usize) -> Item {
     let time = output.items.first().map_or(time, |i| i.time);
     // perf's code for a trace that does not match the code
-    Item { time, from: 6, to: 0, from_sym: 0, to_sym: 0, what: What::Event(Code::DecodeError), offset }
+    event_item(Code::DecodeError, 6, time, offset)
 }

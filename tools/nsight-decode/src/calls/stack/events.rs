@@ -26,6 +26,7 @@ impl Core {
                     row.address = event.value;
                 }
             }
+            Code::Until => self.runs_until(event),
             Code::Ptwrite => _ = self.mark(Kind::Ptwrite, event, texts),
             Code::Power => _ = self.mark(Kind::Power, event, texts),
             Code::Cbr if self.ratio != Some(event.value) => {
@@ -55,6 +56,16 @@ impl Core {
             (row.start, row.end) = (time, time);
         }
         self.last = time;
+    }
+
+    /// What ran last was decoded up to here.
+    fn runs_until(&mut self, event: &Event) {
+        let runs = self.thread.is_some_and(|(_, _, tid)| tid == event.tid);
+        if self.gap.is_none() && runs && event.time > self.last {
+            self.lasts_until(event.time);
+            self.last = event.time;
+            self.apart = true;
+        }
     }
 
     fn stall(&mut self, event: &Event, texts: &mut Texts) {
