@@ -148,6 +148,9 @@ registry! {
     TimesLessExact: "times_less_exact" Info "intervals with less exact times"
         "packets and branches were not in the expected order: up to the next begin, times are libipt's, and may be late"
         "please report it with the file",
+    TimesDamaged: "times_damaged" Warning "TSC packets contradict those before or after them"
+        "not used: time continues from the one before, by cycles if they were counted"
+        "a hardware erratum, or the file is damaged",
     GuestRecords: "guest_records" Info "guest records"
         "records of perf kvm"
         "",

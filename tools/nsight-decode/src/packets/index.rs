@@ -14,11 +14,19 @@ const PADDING: u64 = 8;
 const BEGIN: usize = 64;
 const MOST_PLACES: usize = 1000;
 
-/// A PSB packet: its offset in the run, and its TSC.
+/// A PSB packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Psb {
+    /// In the run.
     pub offset: usize,
+    /// Its TSC; that of the one before it if it has none, or if others contradict it.
     pub tsc: u64,
+    /// Whether it has a TSC that none contradicts.
+    pub told: bool,
+    /// What TSCs after it can be: not before the last of such TSCs (0: there is none yet), nor after the next one
+    /// (`u64::MAX`: there is none).
+    pub least: u64,
+    pub most: u64,
 }
 
 /// Data of one CPU or thread, without holes.
@@ -99,7 +107,45 @@ pub fn runs(chunks: &[Chunk], recording: &Recording) -> Vec<Run> {
     for run in &mut runs {
         find_psbs(run, recording);
     }
+    settle(&mut runs.iter_mut().flat_map(|run| &mut run.psbs).collect::<Vec<_>>());
     runs
+}
+
+/// Time goes forward. If TSCs contradict this, as few of them as possible are wrong: one that is far ahead must not hold
+/// the clock, nor change the order of what follows.
+fn settle(psbs: &mut [&mut Psb]) {
+    if !psbs.iter().filter(|p| p.told).is_sorted_by_key(|p| p.tsc) {
+        // The longest sequence that does not go back: of each length, the one whose last TSC is least.
+        let mut ends: Vec<usize> = Vec::new();
+        let mut before = vec![None; psbs.len()];
+        for at in (0..psbs.len()).filter(|&at| psbs[at].told) {
+            let length = ends.partition_point(|&end| psbs[end].tsc <= psbs[at].tsc);
+            before[at] = length.checked_sub(1).map(|shorter| ends[shorter]);
+            ends.truncate(ends.len().max(length));
+            match ends.get_mut(length) {
+                Some(end) => *end = at,
+                None => ends.push(at),
+            }
+        }
+        let right: Vec<usize> = std::iter::successors(ends.last().copied(), |&at| before[at]).collect();
+        psbs.iter_mut().for_each(|psb| psb.told = false);
+        right.iter().for_each(|&at| psbs[at].told = true);
+        let mut tsc = right.last().map_or(0, |&first| psbs[first].tsc);
+        for psb in psbs.iter_mut() {
+            tsc = if psb.told { psb.tsc } else { tsc };
+            psb.tsc = tsc;
+        }
+    }
+    let mut least = 0;
+    for psb in psbs.iter_mut() {
+        least = if psb.told { psb.tsc } else { least };
+        psb.least = least;
+    }
+    let mut most = u64::MAX;
+    for psb in psbs.iter_mut().rev() {
+        psb.most = most;
+        most = if psb.told { psb.tsc } else { most };
+    }
 }
 
 /// TSC of the first PSB that has one.
@@ -125,10 +171,15 @@ fn find_psbs(run: &mut Run, recording: &Recording) {
                 at += 2;
             }
             from = at + PSB.len();
-            if let Some(tsc) = header(&bytes[at..]).tsc {
-                last = widen(tsc, chunk.reference);
-            }
-            run.psbs.push(Psb { offset: begin + at, tsc: last });
+            let tsc = header(&bytes[at..]).tsc;
+            last = tsc.map_or(last, |tsc| widen(tsc, chunk.reference));
+            run.psbs.push(Psb {
+                offset: begin + at,
+                tsc: last,
+                told: tsc.is_some(),
+                least: 0,
+                most: u64::MAX,
+            });
         }
     }
     // A PSB without a TSC gets that of the previous PSB; the first ones get that of the next.
@@ -269,6 +320,24 @@ mod tests {
     fn cycles_are_of_as_many_bytes_as_they_need() {
         assert_eq!((length(&[0x2d]), length(&[0xcd]), length(&[0x06])), (3, 9, 0));
         assert_eq!((cycles(&[0x57, 0x02]), cycles(&[0x0b]), cycles(&[0x06])), (0x2a, 1, 0));
+    }
+
+    #[test]
+    fn as_few_tscs_as_possible_are_wrong() {
+        let settled = |tscs: &[u64]| {
+            let psb = |&tsc| Psb { offset: 0, tsc, told: tsc > 0, least: 0, most: 0 };
+            let mut psbs: Vec<Psb> = tscs.iter().map(psb).collect();
+            settle(&mut psbs.iter_mut().collect::<Vec<_>>());
+            psbs.iter().map(|p| (p.tsc, p.most)).collect::<Vec<_>>()
+        };
+        let end = u64::MAX;
+        assert_eq!(settled(&[1, 2, 2, 5]), [(1, 2), (2, 2), (2, 5), (5, end)]);
+        // Far ahead, far behind, at the begin, and at the end, where nothing contradicts it.
+        assert_eq!(settled(&[1, 99, 3]), [(1, 3), (1, 3), (3, end)]);
+        assert_eq!(settled(&[10, 11, 3, 12]), [(10, 11), (11, 12), (11, 12), (12, end)]);
+        assert_eq!(settled(&[99, 2, 3]), [(2, 2), (2, 3), (3, end)]);
+        assert_eq!(settled(&[1, 2, 99]), [(1, 2), (2, 99), (99, end)]);
+        assert_eq!(settled(&[0, 0]), [(0, end); 2]);
     }
 
     #[test]

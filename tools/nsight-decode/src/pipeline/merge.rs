@@ -145,6 +145,7 @@ impl<'a> Merger<'a> {
     pub fn take(&mut self, number: usize, mut part: Output) -> Result<()> {
         self.counts.insns += part.n_insns;
         self.counts.losses.add(Loss::TimesLessExact, part.n_borrowed);
+        self.counts.losses.add(Loss::TimesDamaged, part.n_damaged_times);
         let place = &self.plan.slices[number];
         let track = &mut self.tracks[place.track];
         match track.open.take() {

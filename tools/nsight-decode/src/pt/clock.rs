@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Computes time from packets.
 
+use super::bounds::Bounds;
 use crate::packets::index;
 use crate::packets::kinds::little;
 
@@ -30,6 +31,10 @@ pub struct Clock {
     ahead: Option<(u64, u64)>,
     /// That TSC.
     next: Option<u64>,
+    /// A TSC outside is damaged, and not used.
+    pub bounds: Bounds,
+    /// The last one was.
+    damaged: bool,
 }
 
 /// CBR reports a ratio in whole steps. The ratio between two packets that give a TSC may differ from it by 1/STEP. If
@@ -40,7 +45,18 @@ const CTC_BITS: u8 = 16;
 
 impl Clock {
     pub fn new(rates: Rates) -> Self {
-        Self { rates, cbr: None, n_changes: 0, tsc: None, cycles: 0, ctc: None, ahead: None, next: None }
+        Self {
+            rates,
+            cbr: None,
+            n_changes: 0,
+            tsc: None,
+            cycles: 0,
+            ctc: None,
+            ahead: None,
+            next: None,
+            bounds: Bounds::NONE,
+            damaged: false,
+        }
     }
 
     pub fn rates(&self) -> Rates {
@@ -72,9 +88,15 @@ impl Clock {
         match packet {
             [2, 0x03, low, high] => self.set_cbr([*low, *high]),
             [0x19, tsc @ ..] => {
-                self.set_tsc(little(tsc));
-                return true;
+                let tsc = little(tsc);
+                self.damaged = !self.bounds.contain(tsc);
+                if !self.damaged {
+                    self.set_tsc(tsc);
+                }
+                return !self.damaged;
             }
+            // It belongs to the TSC before it.
+            [2, 0x73, ..] if self.damaged => {}
             [2, 0x73, low, high, _, fast, more] => {
                 let fast = u64::from(*fast) | u64::from(more & 1) << 8;
                 let since = self.tsc.map(|tsc| tsc.saturating_sub(fast));

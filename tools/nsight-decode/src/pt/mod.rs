@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Decodes Intel PT packets to edges.
 
+pub mod bounds;
 pub mod clock;
 pub mod decoder;
 pub mod item;

@@ -5,6 +5,7 @@
 //! copy of the trace. Those packets were read already, or cannot be used because their code is missing. Offsets do not
 //! change.
 
+use super::bounds::All;
 use super::clock::{Clock, Rates};
 use crate::packets::index::PSB;
 use crate::packets::kinds::{little, packet, Kind};
@@ -26,6 +27,8 @@ pub struct Place {
 pub struct Scanner {
     pub at: usize,
     clock: Clock,
+    /// Which TSCs can be right.
+    bounds: All,
     last_ip: u64,
     /// Payload of MODE.Exec; 64 bits by default.
     mode: u8,
@@ -36,10 +39,11 @@ pub struct Scanner {
 }
 
 impl Scanner {
-    pub fn new(psb: usize, rates: Rates) -> Self {
+    pub fn new(psb: usize, rates: Rates, bounds: All) -> Self {
         Self {
             at: psb,
             clock: Clock::new(rates),
+            bounds,
             last_ip: 0,
             mode: 1,
             bound: false,
@@ -55,6 +59,9 @@ impl Scanner {
             let bytes = &trace[begin..];
             let (kind, length) = packet(bytes)?;
             self.at += length;
+            if kind == Kind::Psb {
+                self.clock.bounds = self.bounds.at(begin);
+            }
             let ip = self.take(kind, &bytes[..length]);
             let (overflow, enable) = (self.overflow, kind == Kind::Enable);
             let place = |offset| ip.map(|ip| Place { offset, ip, overflow, enable });
@@ -138,7 +145,7 @@ mod tests {
     }
 
     fn places(bytes: &[u8], from: usize) -> (Vec<Place>, Scanner) {
-        let mut scanner = Scanner::new(0, RATES);
+        let mut scanner = Scanner::new(0, RATES, All::default());
         let found = std::iter::from_fn(|| scanner.next(bytes, from, bytes.len())).collect();
         (found, scanner)
     }

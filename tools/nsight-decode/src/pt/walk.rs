@@ -3,6 +3,7 @@
 
 mod errors;
 mod events;
+mod parts;
 mod pending;
 mod process;
 mod recent;
@@ -13,6 +14,7 @@ mod transfers;
 
 use std::rc::Rc;
 
+use super::bounds::All;
 use super::clock::Rates;
 use super::decoder::{Decoder, Status};
 use super::item::{Item, What};
@@ -80,16 +82,19 @@ impl<'a> Walker<'a> {
             nominal: info.max_non_turbo,
         };
         let output = Output::new(slice, &cursor);
+        let psbs = slice.psbs(run);
+        let bounds = All::new(psbs, slice.begin, slice.end);
         let mut state = State {
             walker: self,
             decoder,
             reference: run.reference(slice.begin),
             base: slice.begin,
             end: slice.end,
-            psbs: psbs_within(run, slice),
+            psbs: psbs.iter().map(|psb| psb.offset).collect(),
             rates,
-            scanner: Scanner::new(0, rates),
-            replay: Replay::new(rates),
+            scanner: Scanner::new(0, rates, bounds.clone()),
+            replay: Replay::new(rates).within(bounds.clone()),
+            bounds,
             contradicted: false,
             patched: 0,
             scanned: 0,
@@ -121,13 +126,9 @@ impl<'a> Walker<'a> {
         state.walker.images.sections.check()?;
         state.output.items.append(&mut state.marks);
         state.output.until = state.now;
+        state.output.n_damaged_times = state.replay.n_damaged;
         Ok(state.output)
     }
-}
-
-fn psbs_within(run: &Run, slice: &Slice) -> Vec<usize> {
-    let at = run.psbs.partition_point(|p| p.offset < slice.begin);
-    run.psbs[at..].iter().map(|p| p.offset).take_while(|&offset| offset < slice.read_end).collect()
 }
 
 const NOWHERE: Found = Found { id: 0, start: 1, end: 0 };
@@ -141,6 +142,8 @@ struct State<'w, 'a> {
     end: usize,
     psbs: Vec<usize>,
     rates: Rates,
+    /// Which TSCs can be right.
+    bounds: All,
     /// Reads the packets after an error.
     scanner: Scanner,
     /// Reads the packets that libipt reports. `contradicted`: they no longer match.

@@ -26,7 +26,7 @@ impl State<'_, '_> {
         let last = self.psbs.partition_point(|&psb| psb <= self.offset).checked_sub(1)?;
         let psb = self.psbs[last] - self.base;
         if psb > self.scanner.at {
-            self.scanner = Scanner::new(psb, self.rates);
+            self.scanner = Scanner::new(psb, self.rates, self.bounds.clone());
         }
         let from = self.offset.max(self.scanned) - self.base;
         let least = self.replay.tsc;

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A slice of trace, and its output.
 
-use super::State;
-use crate::error::Result;
+use crate::packets::index::{Psb, Run};
 use crate::pt::item::{Item, What};
 use crate::pt::switches::{Cursor, Pair, Task};
 
 /// How far a slice is decoded into the next one, so that both can be joined.
-const OVERLAP_ITEMS: usize = 512;
+pub const OVERLAP_ITEMS: usize = 512;
 /// The same limit in packets, for code with few calls: both slices use each of these packets.
-const OVERLAP_PACKETS: usize = 4 << 10;
+pub const OVERLAP_PACKETS: usize = 4 << 10;
 
 /// Traces of kernel code have some 6 bytes of packets for each item.
 const BYTES_PER_ITEM: usize = 5;
 /// Items that are handed on at a time: a slice may have any number, because a PSB may be far from the next one.
-const PART: usize = 1 << 14;
+pub const PART: usize = 1 << 14;
 /// Room for a part: a block adds few items to a full one.
-const ROOM: usize = PART + PART / 8;
+pub const ROOM: usize = PART + PART / 8;
 
 /// Data of one CPU (or traced thread) that the decoding threads share.
 pub struct Track {
@@ -34,6 +33,15 @@ pub struct Slice {
     /// Up to where packets may be read to join it with the next slice.
     pub read_end: usize,
     pub time: u64,
+}
+
+impl Slice {
+    /// The PSBs that may be read.
+    pub fn psbs<'r>(&self, run: &'r Run) -> &'r [Psb] {
+        let begin = run.psbs.partition_point(|p| p.offset < self.begin);
+        let end = run.psbs.partition_point(|p| p.offset < self.read_end);
+        &run.psbs[begin..end]
+    }
 }
 
 /// What was decoded: a slice, or a part of it.
@@ -55,6 +63,8 @@ pub struct Output {
     pub goes_on: bool,
     /// How often packet times were taken from libipt from some place on.
     pub n_borrowed: u64,
+    /// TSC packets that were not used.
+    pub n_damaged_times: u64,
 }
 
 impl Output {
@@ -73,36 +83,5 @@ impl Output {
 
     pub fn last_task(&self) -> Option<Task> {
         self.task_at(self.items.len())
-    }
-}
-
-impl State<'_, '_> {
-    /// Hands on what was decoded so far, if it is enough for a part. Items that the next slice may find, too, stay
-    /// together in the last part.
-    pub(super) fn hand_on(&mut self) -> Result<()> {
-        if self.output.items.len() < PART || self.next > self.end || self.is_untold() {
-            return Ok(());
-        }
-        self.output.until = self.pending.as_ref().map_or(self.now, |p| p.time.min(self.now));
-        self.output.goes_on = true;
-        let items = Vec::with_capacity(ROOM);
-        let part = std::mem::replace(&mut self.output, Output { items, ..Output::default() });
-        (self.emit)(part)
-    }
-
-    /// Whether enough of the next slice was decoded to join both.
-    pub(super) fn overlaps_enough(&self) -> bool {
-        if self.offset - self.end > OVERLAP_PACKETS {
-            return true;
-        }
-        let items = &self.output.items;
-        items.len() >= OVERLAP_ITEMS && items[items.len() - OVERLAP_ITEMS].offset > self.end
-    }
-
-    /// Whether items still wait for the time at which an overflow ended. If no packet tells it for long, they keep the
-    /// time at which it began.
-    fn is_untold(&mut self) -> bool {
-        self.untold = self.untold.filter(|&at| self.output.items.len() - at < PART);
-        self.untold.is_some()
     }
 }

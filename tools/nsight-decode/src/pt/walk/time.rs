@@ -35,7 +35,7 @@ impl State<'_, '_> {
         }
         let moved = self.offset != self.read;
         (self.offset, self.next) = (self.read, self.read);
-        let tsc = self.decoder.tsc();
+        let tsc = self.libipt_tsc();
         self.set_time(tsc);
         if moved {
             Told::Packet
@@ -63,11 +63,17 @@ impl State<'_, '_> {
         self.packet_time = tsc.map_or(self.packet_time, |tsc| self.in_ns(tsc));
     }
 
+    /// The TSC that libipt reports, if it can be right.
+    fn libipt_tsc(&mut self) -> Option<u64> {
+        let bounds = self.bounds.at(self.read - self.base);
+        self.decoder.tsc().filter(|&tsc| bounds.contain(tsc))
+    }
+
     /// Advances to the time that libipt reports.
     pub(super) fn catch_up(&mut self) -> Result<()> {
         self.is_moved();
         (self.offset, self.next) = (self.read, self.read);
-        let tsc = self.decoder.tsc();
+        let tsc = self.libipt_tsc();
         self.set_time(tsc);
         self.go_on(self.packet_time)
     }
