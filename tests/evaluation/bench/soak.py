@@ -26,15 +26,15 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
+sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
-from machinery.testbed.bed import LOAD, Testbed  # noqa: E402
+from machinery.testbed.bed import Testbed  # noqa: E402
 from machinery.testbed.ports import reserved  # noqa: E402
 from nsight_demo.processes import Process  # noqa: E402
+from recorder_own import BATCH  # noqa: E402
 
 ROOT = HERE.parents[2]
 RECORD = ROOT / "tools/nsight-record/nsight-record"
-BATCH = LOAD.with_name("batch")
 MOST_GROWTH_KB = 4096
 WINDOW_S = 10
 HANGS_S = 60

@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import recorders
+import soak
 from recorder_figures import Goal, figures, latencies_us, median, percentile, ratio, shown
 from recorder_servers import CLOSED, OPEN, Servers, Sizes
 from recorders import NOTHING, Outcome
@@ -159,3 +160,7 @@ def test_tcppktlat_that_is_not_installed_says_what_is_missing(monkeypatch: pytes
     monkeypatch.setattr(recorders, "find", lambda program: None)
     assert "libbpf-tools" in recorders.others()[0].missing
     assert not recorders.others("/opt/tcppktlat")[0].missing
+
+
+def test_soak_runs_a_generator_that_is_built() -> None:
+    assert soak.BATCH.parents[1].joinpath("batch.c").exists()
