@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from . import ownership
-from .errors import OutputError
+from .errors import OutputError, unwritable_hint
 from .ownership import User
 
 FORMAT = "nsight-capture"
@@ -179,8 +179,11 @@ class Capture:
                 os.fsync(f.fileno())
             os.rename(_NEW_MANIFEST, MANIFEST, src_dir_fd=self._fd, dst_dir_fd=self._fd)
         except OSError as e:
-            self._unlink(_NEW_MANIFEST)
-            raise OutputError(f"{self.path / MANIFEST}: {e.strerror}", "free disk space") from e
+            with contextlib.suppress(OSError):  # a file system that became read-only keeps it
+                self._unlink(_NEW_MANIFEST)
+            raise OutputError(
+                f"{self.path / MANIFEST}: {e.strerror}", unwritable_hint(e.strerror or "")
+            ) from e
 
     def create(self, name: str) -> int:
         """A descriptor of a new file in the capture; an existing file is replaced."""
@@ -205,8 +208,9 @@ class Capture:
                 os.close(fd)
 
     def release_reserve(self) -> None:
-        """Give the reserved space back: call before the last ``save``."""
-        self._unlink(_BALLAST)
+        """Give the reserved space back: call before the last ``save``, which says so if nothing can be written."""
+        with contextlib.suppress(OSError):
+            self._unlink(_BALLAST)
 
     def hand_over(self) -> None:
         """The last step: files get mode 0600, and the user who called sudo owns everything. Raises

@@ -149,6 +149,8 @@ def _fly(
     finally:
         directory.close(keep_logs=not whole)
     totals = run.totals
+    if stopped_by.startswith("error"):
+        progress.warn(stopped_by.removeprefix("error: "))
     for text in totals.problems:
         progress.warn(f"cut short: {text}")
     refused = {"an hour": totals.end.get("over_hour", 0), "in all (disk)": totals.end.get("over_disk", 0)}

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 EXIT_OK = 0
 EXIT_USAGE = 2
 EXIT_MISSING = 4
@@ -42,3 +45,10 @@ class ToolDied(RecordError):
     """perf, bpftrace or the clock reader ended too early."""
 
     exit_code = EXIT_IO
+
+
+def unwritable_hint(reason: str) -> str:
+    """What to do when a file cannot be written, for this error message."""
+    if os.strerror(errno.EROFS).lower() in reason.lower():
+        return "the kernel's log (dmesg) says why the disk became read-only; record elsewhere with -o DIR"
+    return "free disk space, or record elsewhere with -o DIR"

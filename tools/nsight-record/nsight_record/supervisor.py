@@ -12,10 +12,11 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import FrameType
 
 from .child import Child
-from .errors import ToolDied
+from .errors import ToolDied, unwritable_hint
 from .progress import Progress
 
 # A small emulated machine compiles the probes for minutes.
@@ -150,7 +151,8 @@ class Supervisor:
             ready = {fd for fd, _ in poller.poll(max(0.0, timeout) * 1000)}
             for child in self.children:
                 if child.poll() is not None:
-                    return f"error: {died(child)}"
+                    error = died(child)
+                    return f"error: {error}; {error.hint}"
             if ready & set(others):
                 return "command"
 
@@ -190,14 +192,24 @@ class Supervisor:
 
 def died(child: Child) -> ToolDied:
     """The error for a program that ended too early, with its output and a fix."""
-    said = child.log_tail()
+    refused = _refused(child.log)
+    said = f"{child.log.parent.resolve()}: {refused}" if refused else child.log_tail()
     lower = said.lower()
     log = child.log.resolve()  # not through the descriptor with which it was opened
     hint = f"see {log}"
-    if "no space left" in lower:
-        hint = "free disk space, or record elsewhere with -o DIR"
+    if refused or "no space left" in lower:
+        hint = unwritable_hint(lower)
     elif "not permitted" in lower or "permission" in lower or "lockdown" in lower:
         hint = f"the kernel refused it: lockdown, a security module or a container; see {log}"
     elif "memory" in lower and ("mmap" in lower or "alloc" in lower):
         hint = "not enough memory for the ring buffers; free some"
     return ToolDied(f"{child.name} ended early ({child.how_it_ended()}){': ' + said if said else ''}", hint)
+
+
+def _refused(log: Path) -> str:
+    """Why the disk takes no changes any more, which the program could not write to its log; '': it does."""
+    try:
+        os.utime(log)
+    except OSError as e:
+        return e.strerror or ""
+    return ""
