@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a window contains for a core that has written nothing for a long time because it is off, or isolated."""
+"""Parts of the flight recorder in C: what a window contains, and which slow messages are examined."""
 
 from __future__ import annotations
 
@@ -18,6 +18,20 @@ SWITCH, IDLE = 2, 9
 LONGEST = (1 << 40) - 1  # 18 minutes
 
 
+def run(source: str, directory: Path, *argv: str, beside: tuple[str, ...] = ()) -> list[str]:
+    """Lines of a C program that includes a part of the recorder; ``beside``: other parts of the recorder that it needs."""
+    if not shutil.which("gcc"):
+        skip_or_fail("compiler", "gcc is not installed")
+    collect, bpf = ROOT / "tools/nsight-record/collect", ROOT / "tools/bpf"
+    command = ["gcc", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-I", collect, "-I", bpf]
+    # Parts that it does not use need not be there.
+    command += ["-ffunction-sections", "-Wl,--gc-sections"]
+    command += [Path(__file__).with_name(source), bpf / "fail.c", *(collect / name for name in beside)]
+    subprocess.run([*command, "-o", directory / "x"], check=True)
+    done = subprocess.run([directory / "x", *argv], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
 @pytest.mark.parametrize(
     ("ago", "records"),
     [
@@ -29,22 +43,18 @@ LONGEST = (1 << 40) - 1  # 18 minutes
     ],
 )
 def test_old_records_are_not_in_a_window(tmp_path: Path, ago: int, records: list[tuple[int, int]]) -> None:
-    if not shutil.which("gcc"):
-        skip_or_fail("compiler", "gcc is not installed")
-    tools = ROOT / "tools"
-    argv = [
-        "gcc",
-        "-D_GNU_SOURCE",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-I",
-        tools / "nsight-record/collect",
-        "-I",
-        tools / "bpf",
+    told = [
+        tuple(int(word) for word in line.split())
+        for line in run("window_of_quiet_core.c", tmp_path, str(ago))
     ]
-    source = Path(__file__).with_name("window_of_quiet_core.c")
-    subprocess.run([*argv, source, tools / "bpf/fail.c", "-o", tmp_path / "x"], check=True)
-    done = subprocess.run([tmp_path / "x", str(ago)], capture_output=True, text=True, check=True)
-    told = [tuple(int(word) for word in line.split()) for line in done.stdout.splitlines()]
     assert told == records
+
+
+def test_slow_message_that_is_replaced_while_it_is_read_is_counted_not_mixed(tmp_path: Path) -> None:
+    """Number 63 of 64 is replaced by number 127 after its first half was read."""
+    assert run("torn_trigger.c", tmp_path, "torn", beside=("triggers.c",)) == ["62 62", "unseen 1"]
+
+
+def test_slow_message_that_is_not_written_yet_is_examined_at_the_next_look(tmp_path: Path) -> None:
+    """Its place still has the one of 64 numbers before."""
+    assert run("torn_trigger.c", tmp_path, beside=("triggers.c",)) == ["62 62", "63 63", "64 64", "unseen 0"]

@@ -4,6 +4,7 @@
 #include "budget.h"
 #include "programs.h"
 #include "services.h"
+#include "triggers.h"
 #include "window.h"
 
 #include <inttypes.h>
@@ -63,9 +64,8 @@ static uint64_t n_produced(const struct rings *rings)
 {
 	uint64_t n = 0;
 
-	for (int i = 0; i < rings->n; i++)
-		for (int type = 0; type < NSR_N_TYPES; type++)
-			n += rings->of[i].control->produced[type];
+	for (int type = 0; type < NSR_N_TYPES; type++)
+		n += rings_produced(rings, type);
 	return n;
 }
 
@@ -256,31 +256,22 @@ static void look_at_messages(struct flight *f)
 		f->n_seen = n - FLIGHT_TRIGGERS;
 	}
 	for (; f->n_seen < n; f->n_seen++) {
-		const struct flight_trigger *t = &f->shared->triggers[f->n_seen % FLIGHT_TRIGGERS];
 		struct cause cause = {.reason = LATENCY};
-		uint64_t number = __atomic_load_n(&t->number, __ATOMIC_ACQUIRE);
+		const struct flight_trigger *m = &cause.message;
+		enum trigger_copy found =
+			trigger_copy(f->shared->triggers, f->n_seen, &cause.message);
 
-		if (!number && f->n_seen + FLIGHT_TRIGGERS > n)
-			return; /* it is being written right now */
-		cause.message = *t;
-		if (number != f->n_seen + 1) {
+		if (found == TRIGGER_UNFINISHED)
+			return; /* until the next look */
+		if (found == TRIGGER_REPLACED) {
 			f->unseen++;
 			continue;
 		}
-		cause.time = t->time;
-		cause.value = t->latency;
-		cause.limit = t->limit;
+		cause.time = m->time;
+		cause.value = m->latency;
+		cause.limit = m->limit;
 		trigger(f, &cause);
 	}
-}
-
-static uint64_t total(const struct rings *rings, enum nsr_type type)
-{
-	uint64_t sum = 0;
-
-	for (int i = 0; i < rings->n; i++)
-		sum += rings->of[i].control->produced[type];
-	return sum;
 }
 
 /* A rate triggers once, and again only after it was below the limit. */
@@ -296,7 +287,8 @@ static void rate(struct flight *f, enum reason reason, uint64_t now, uint64_t n,
 
 static void look_at_rates(struct flight *f, uint64_t now)
 {
-	uint64_t drops = total(f->rings, NSR_DROP), retransmits = total(f->rings, NSR_RETRANSMIT);
+	uint64_t drops = rings_produced(f->rings, NSR_DROP),
+		 retransmits = rings_produced(f->rings, NSR_RETRANSMIT);
 
 	rate(f, DROPS, now, drops - f->drops, f->options->drops, &f->dropping);
 	rate(f, RETRANSMITS, now, retransmits - f->retransmits, f->options->retransmits,
@@ -388,6 +380,7 @@ void flight_run(struct rings *rings, const struct flight_options *options,
 			steal_note(&f->steal, monotonic_ns());
 		look(f, asked);
 	}
+	look_at_messages(f);
 	if (f->n_causes)
 		write_window(f);
 	*shared->stopped = true;

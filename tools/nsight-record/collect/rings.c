@@ -137,3 +137,12 @@ void rings_drain_rest(struct rings *rings)
 		usleep(1000);
 	}
 }
+
+uint64_t rings_produced(const struct rings *rings, enum nsr_type type)
+{
+	uint64_t n = 0;
+
+	for (int i = 0; i < rings->n; i++)
+		n += rings->of[i].control->produced[type];
+	return n;
+}

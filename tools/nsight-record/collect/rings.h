@@ -26,4 +26,7 @@ uint64_t rings_drain(struct rings *rings);
 /* Copy the rest, after the programs have stopped. */
 void rings_drain_rest(struct rings *rings);
 
+/* Records of this type that the programs produced so far */
+uint64_t rings_produced(const struct rings *rings, enum nsr_type type);
+
 #endif
