@@ -11,7 +11,7 @@ from pathlib import Path
 
 import made_up_machine
 import pytest
-from nsight_record import flight, flight_directory, flight_options, host
+from nsight_record import flight, flight_directory, flight_options, host, tally
 from nsight_record.cli import main, parser
 from nsight_record.errors import OutputError, RecordError, Usage
 
@@ -185,3 +185,14 @@ def test_directory_may_be_there_but_not_be_a_link(tmp_path: Path) -> None:
 def test_usage_errors_are_told(argv: list[str], needle: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(argv) == 2
     assert needle in capsys.readouterr().err
+
+
+def test_losses_of_a_window_have_counts_and_the_steal_time_that_was_not_kept_is_in_ms() -> None:
+    none = {"left_out_units": 0, "no_steal_ns": 0}
+    assert tally.of_window(none, 0) == []
+    found = tally.of_window({"left_out_units": 3, "no_steal_ns": 2_000_001}, 5)
+    assert [(loss["count"], loss["what"].split()[0]) for loss in found] == [
+        (3, "units"),
+        (5, "runs"),
+        (3, "ms"),
+    ]

@@ -58,3 +58,18 @@ def test_slow_message_that_is_replaced_while_it_is_read_is_counted_not_mixed(tmp
 def test_slow_message_that_is_not_written_yet_is_examined_at_the_next_look(tmp_path: Path) -> None:
     """Its place still has the one of 64 numbers before."""
     assert run("torn_trigger.c", tmp_path, beside=("triggers.c",)) == ["62 62", "63 63", "64 64", "unseen 0"]
+
+
+@pytest.mark.parametrize(
+    ("n", "since", "told"),
+    [
+        (4096, 1, "4096 0"),
+        (5000, 905, "4096 0"),  # 904 are not kept, all of them older
+        (5000, 904, "4096 1"),
+        (5000, 800, "4096 105"),  # those of the times 800 to 904
+        (5000, 4900, "101 0"),
+    ],
+)
+def test_steal_time_that_is_not_kept_is_counted(tmp_path: Path, n: int, since: int, told: str) -> None:
+    """The newest 4096 entries are kept, one for each time from 1 to n."""
+    assert run("steal_entries.c", tmp_path, str(n), str(since)) == [told]

@@ -188,11 +188,12 @@ static void write_window(struct flight *f)
 	w = window_write(f->rings, f->activity ? &f->steal : NULL, f->from);
 	printf("{\"window\": \"%s\", \"from_ns\": %" PRIu64 ", \"to_ns\": %" PRIu64
 	       ", \"short_ns\": %" PRIu64 ", \"paused_ns\": %" PRIu64
-	       ", \"left_out_units\": %" PRIu64 ", \"records\": %" PRIu64 ", \"so_far\": %" PRIu64
-	       ", \"bytes\": %" PRIu64 ", \"missed\": %" PRIu64 ", \"unwritten\": %s, ",
+	       ", \"left_out_units\": %" PRIu64 ", \"no_steal_ns\": %" PRIu64
+	       ", \"records\": %" PRIu64 ", \"so_far\": %" PRIu64 ", \"bytes\": %" PRIu64
+	       ", \"missed\": %" PRIu64 ", \"unwritten\": %s, ",
 	       name, w.from, w.until, w.from - f->from, paused_ns(f, w.from, w.until), w.left_out,
-	       w.records, n_produced(f->rings), w.bytes, programs_missed(f->shared->object),
-	       output_failed() ? "true" : "false");
+	       w.no_steal_ns, w.records, n_produced(f->rings), w.bytes,
+	       programs_missed(f->shared->object), output_failed() ? "true" : "false");
 	print_causes(f);
 	printf("}\n");
 	fflush(stdout);

@@ -133,9 +133,12 @@ static void compare(uint32_t cpu, uint64_t ns, void *data)
 	struct steal *steal = look->steal;
 	uint64_t *before = &steal->ns[cpu];
 
-	if (ns > *before)
-		steal->stolen[steal->n_stolen++ % N_STOLEN] =
-			(struct stolen){.time = look->now, .ns = ns - *before, .cpu = cpu};
+	if (ns > *before) {
+		struct stolen *next = &steal->stolen[steal->n_stolen++ % N_STOLEN];
+
+		steal->forgotten = next->time;
+		*next = (struct stolen){.time = look->now, .ns = ns - *before, .cpu = cpu};
+	}
 	*before = ns;
 }
 
@@ -165,7 +168,7 @@ void steal_look(struct steal *steal, struct output *out, uint64_t now)
 	flush(out, now);
 }
 
-void steal_write(struct steal *steal, struct output *out, uint64_t since)
+uint64_t steal_write(struct steal *steal, struct output *out, uint64_t since)
 {
 	uint64_t i = steal->n_stolen > N_STOLEN ? steal->n_stolen - N_STOLEN : 0, latest = since;
 
@@ -175,4 +178,5 @@ void steal_write(struct steal *steal, struct output *out, uint64_t since)
 			latest = steal->stolen[i % N_STOLEN].time;
 		}
 	flush(out, latest);
+	return steal->forgotten >= since ? steal->forgotten - since + 1 : 0;
 }

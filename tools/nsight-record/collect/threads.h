@@ -17,6 +17,7 @@ struct steal {
 		uint32_t cpu;
 	} stolen[N_STOLEN];
 	uint64_t n_stolen;
+	uint64_t forgotten; /* time of the newest one that is not kept any more */
 };
 
 /* Write a record for every thread in /proc. */
@@ -25,8 +26,9 @@ void threads_were_there(struct output *out, uint64_t now);
 void steal_begin(struct steal *steal);
 /* Write a record for each core with steal time since the last look. */
 void steal_look(struct steal *steal, struct output *out, uint64_t now);
-/* Keep what steal_look() would write; steal_write() writes what was kept since a given time. */
+/* Keep what steal_look() would write; steal_write() writes what was kept since a given time, and
+ * returns for how many ns after that some is not kept any more. */
 void steal_note(struct steal *steal, uint64_t now);
-void steal_write(struct steal *steal, struct output *out, uint64_t since);
+uint64_t steal_write(struct steal *steal, struct output *out, uint64_t since);
 
 #endif

@@ -246,7 +246,7 @@ struct window window_write(const struct rings *rings, struct steal *steal, uint6
 	machine = output_open(NSR_NO_CPU);
 	threads_were_there(machine, w.from);
 	if (steal)
-		steal_write(steal, machine, w.from);
+		w.no_steal_ns = steal_write(steal, machine, w.from);
 	end_file(machine, w.until);
 	w.bytes += machine->size;
 	free(machine);

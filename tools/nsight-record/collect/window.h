@@ -11,6 +11,7 @@ struct window {
 	uint64_t until;
 	uint64_t left_out; /* units that were overwritten or never filled */
 	uint64_t records, bytes;
+	uint64_t no_steal_ns; /* of its begin, for which not all steal time was kept */
 };
 
 /* Once a second: note which cores write records. */

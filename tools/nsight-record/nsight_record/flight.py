@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from . import clock, collect, host, perf, throttling
+from . import clock, collect, host, perf, tally, throttling
 from .capture import Capture
 from .child import Child
 from .errors import OutputError, ToolDied
@@ -329,13 +329,7 @@ class Flight:
             collect.write_interrupts(capture.directory / collect.DIRECTORY)
             with open(capture.create("clock.tsv"), "wb") as f:
                 f.write(self._readings.text())
-            lost = []
-            if window["left_out_units"]:
-                what = "units of 16 bytes that were overwritten, or not complete yet"
-                lost.append({"tool": "collect", "what": what, "count": window["left_out_units"]})
-            if missed := window["missed"] - self._missed:
-                what = "runs of BPF programs that the kernel left out since the previous window, because one was already running"
-                lost.append({"tool": "collect", "what": what, "count": missed})
+            lost = tally.of_window(window, window["missed"] - self._missed)
             self._missed = window["missed"]
             cut = ["not all of the window could be written to the disk"] if window["unwritten"] else []
             if window["paused_ns"]:

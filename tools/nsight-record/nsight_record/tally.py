@@ -44,6 +44,19 @@ def enter(manifest: dict[str, Any], plan: Plan, directory: Path) -> probes.Count
     return counts
 
 
+def of_window(window: dict[str, Any], missed: int) -> list[dict[str, Any]]:
+    """Losses of a window of the flight recorder, which nsight-collect described. ``missed``: runs of its programs
+    since the previous window."""
+    counts = {
+        "units of 16 bytes that were overwritten, or not complete yet": window["left_out_units"],
+        "runs of BPF programs that the kernel left out since the previous window, because one was already running": missed,
+        "ms at the begin of the window for which not all steal time was kept: the newest 4096 entries are": -(
+            -window["no_steal_ns"] // 1_000_000
+        ),
+    }
+    return [{"tool": "collect", "what": what, "count": n} for what, n in counts.items() if n]
+
+
 def _of_collect(manifest: dict[str, Any], plan: Plan, directory: Path) -> probes.Counts:
     log = directory / "collect.log"
     counts, records, lost = collect.count(log)
