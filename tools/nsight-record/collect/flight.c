@@ -190,10 +190,11 @@ static void write_window(struct flight *f)
 	       ", \"short_ns\": %" PRIu64 ", \"paused_ns\": %" PRIu64
 	       ", \"left_out_units\": %" PRIu64 ", \"no_steal_ns\": %" PRIu64
 	       ", \"records\": %" PRIu64 ", \"so_far\": %" PRIu64 ", \"bytes\": %" PRIu64
-	       ", \"missed\": %" PRIu64 ", \"unwritten\": %s, ",
+	       ", \"missed\": %" PRIu64 ", \"unwritten\": %s, \"unreserved\": \"%s\", ",
 	       name, w.from, w.until, w.from - f->from, paused_ns(f, w.from, w.until), w.left_out,
 	       w.no_steal_ns, w.records, n_produced(f->rings), w.bytes,
-	       programs_missed(f->shared->object), output_failed() ? "true" : "false");
+	       programs_missed(f->shared->object), output_failed() ? "true" : "false",
+	       output_unreserved());
 	print_causes(f);
 	printf("}\n");
 	fflush(stdout);

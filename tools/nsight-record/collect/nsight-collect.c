@@ -221,6 +221,8 @@ static void record_all(struct rings *rings, struct nsight_collect_bpf *skel,
 	output_counts(&machine, machine_control(&machine), NSR_END, monotonic_ns());
 	output_close(&machine);
 	programs_print_missed(skel->obj);
+	if (*output_unreserved())
+		printf("unreserved: %s\n", output_unreserved());
 	intervals_print(rings);
 	puts("{");
 	for (int i = 0; i < rings->n; i++)

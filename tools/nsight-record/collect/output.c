@@ -31,6 +31,7 @@ static uint64_t n_open;
 /* Space for the last block of each file, which must also fit on a disk that records have filled */
 static int reserve = -1;
 #define RESERVE_BLOCKS 2 /* of the file system, for each file */
+static int unreserved;	 /* why there is none */
 
 static void reserve_release(void)
 {
@@ -39,22 +40,33 @@ static void reserve_release(void)
 	reserve = -1;
 }
 
-/* It has no name, so that a killed recorder leaves nothing of it. Without it the last counts may be
- * missing. */
-static void reserve_take(void)
+/* It has no name, so that a killed recorder leaves nothing of it. Returns 0, or the error. */
+static int reserve_file(void)
 {
 	off_t n_files = sysconf(_SC_NPROCESSORS_CONF) + 1;
 	struct statvfs s;
+	int error;
 
-	if (reserve >= 0 || fstatvfs(base, &s))
-		return;
+	if (fstatvfs(base, &s))
+		return errno;
 	reserve =
 		openat(base, "reserve", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (reserve < 0)
-		return;
-	if (unlinkat(base, "reserve", 0) ||
-	    posix_fallocate(reserve, 0, n_files * RESERVE_BLOCKS * s.f_frsize))
+		return errno;
+	/* On a file system without fallocate(2), the C library writes the blocks. */
+	error = unlinkat(base, "reserve", 0)
+			? errno
+			: posix_fallocate(reserve, 0, n_files * RESERVE_BLOCKS * s.f_frsize);
+	if (error)
 		reserve_release();
+	return error;
+}
+
+/* Without it the last counts may be missing. */
+static void reserve_take(void)
+{
+	if (reserve < 0)
+		unreserved = reserve_file();
 }
 
 void output_directory(const char *path)
@@ -313,6 +325,11 @@ void output_summary(const struct output *out, const struct nsr_control *control,
 		sep = ", ";
 	}
 	printf("}}%s\n", more ? "," : "");
+}
+
+const char *output_unreserved(void)
+{
+	return unreserved ? strerror(unreserved) : "";
 }
 
 bool output_failed(void)

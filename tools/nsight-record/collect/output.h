@@ -48,6 +48,8 @@ void output_counts(struct output *out, const struct nsr_control *control, enum n
 void output_close(struct output *out);
 /* Print the counts of a core as a member of a JSON object. */
 void output_summary(const struct output *out, const struct nsr_control *control, bool more);
+/* Why no disk space was reserved for the last block of each file; "": it was. */
+const char *output_unreserved(void);
 /* Whether any file is incomplete. */
 bool output_failed(void);
 /* Start again for the next window: nothing of it is missing yet. */

@@ -18,6 +18,7 @@ from . import (
     flight_options,
     ownership,
     preflight,
+    tally,
 )
 from .arguments import parser
 from .capture import Capture, default_name
@@ -256,6 +257,8 @@ def _summary(capture: Capture, recording: Recording, progress: Progress) -> None
         progress.warn(f"{loss['tool']}: {loss['what']}{number}")
     if not m["losses"]:
         progress.say("lost: nothing")
+    if why := m.get("unreserved"):
+        progress.warn(f"{tally.UNRESERVED} ({why}); free disk space, or record elsewhere with -o DIR")
     for name, reason in m.get("counters_missing", {}).items():
         progress.warn(f"counter {name}: {reason}")
     taken = m.get("intervals", [])

@@ -187,6 +187,15 @@ def missed(log: Path) -> dict[str, int]:
     return {name: int(n) for name, n in found}
 
 
+def unreserved(log: Path) -> str:
+    """Why no disk space was reserved for the last counts; '': it was."""
+    try:
+        found = re.search(r"^unreserved: (.+)$", log.read_text(errors="replace"), re.MULTILINE)
+    except OSError:
+        return ""
+    return found[1] if found else ""
+
+
 def not_asked(log: Path) -> int:
     """Existing connections for which acknowledgement timestamps could not be requested."""
     try:

@@ -149,6 +149,7 @@ class Flight:
         self._begin = 0.0
         self._snapshots: Snapshots | None = None
         self._syscalls = plan.syscalls  # which ones are recorded; none when they cost too much
+        self._unreserved = ""  # why no disk space was reserved for the last window's counts
         self._missed = 0  # runs of BPF programs that the kernel skipped, up to the last window
 
     def run(self) -> str:
@@ -331,6 +332,9 @@ class Flight:
                 f.write(self._readings.text())
             lost = tally.of_window(window, window["missed"] - self._missed)
             self._missed = window["missed"]
+            if (why := window["unreserved"]) and not self._unreserved:
+                self._progress.warn(f"{tally.UNRESERVED} ({why}); free disk space")
+            self._unreserved = why
             cut = ["not all of the window could be written to the disk"] if window["unwritten"] else []
             if window["paused_ns"]:
                 cut.append(
@@ -350,6 +354,7 @@ class Flight:
                 losses=lost,
                 records={"produced": window["records"], "lost": 0},
                 throttled=self._throttled.told(),
+                **({"unreserved": why} if why else {}),
                 flight={
                     "options": asdict(self._options),
                     "short_ns": window["short_ns"],

@@ -11,6 +11,7 @@ from . import collect, intervals, probes
 from .plan import Plan
 
 _MOST_OF_LOG = 4096
+UNRESERVED = "no disk space was reserved for the last counts: if the disk fills up, they may be missing"
 
 
 def enter(manifest: dict[str, Any], plan: Plan, directory: Path) -> probes.Counts:
@@ -32,6 +33,8 @@ def enter(manifest: dict[str, Any], plan: Plan, directory: Path) -> probes.Count
         for program, n in collect.missed(log).items():
             what = f"runs of {program} that the kernel left out, because one was already running on that core"
             add("collect", what, n)
+        if why := collect.unreserved(log):
+            manifest["unreserved"] = why
         what = "existing connections whose acknowledgements could not be requested"
         add("collect", what, collect.not_asked(log))
     else:

@@ -98,6 +98,8 @@ class Manifest:
         imported = self.mapping("imported").get("losses")
         for row in imported if isinstance(imported, builtins.list) else []:
             ledger.told(*_loss(row))
+        if isinstance(why := self.raw.get("unreserved"), str):
+            ledger.add("last_counts_not_reserved", 1, why=why)
         stopped = self.raw.get("stopped_by")
         if isinstance(stopped, str) and stopped.startswith("error"):
             ledger.add("recording_stopped_early", 1, stopped=stopped)
