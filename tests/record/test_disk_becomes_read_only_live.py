@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from recorder_run import END_S, EchoServer, Running, manifest, require_live, tool_pids, wait_gone
+from recorder_run import END_S, RECORDER, EchoServer, Running, manifest, require_live, tool_pids, wait_gone
 from test_collect_live import MESSAGE, read
+from test_flight_live import Begin, flying, whole
 
 from conftest import ROOT, skip_or_fail
 
+__all__ = ["flying"]
 pytestmark = pytest.mark.live
 
 #: mkfs.ext4 is in a directory of the administrator, which need not be on PATH.
@@ -69,3 +73,46 @@ def test_disk_that_becomes_read_only_ends_the_recording_and_keeps_what_is_there(
     done = subprocess.run(argv, capture_output=True, text=True, timeout=END_S)
     assert done.returncode == 0, done.stderr
     assert "capture was cut" in done.stdout + done.stderr
+
+
+def test_flight_recorder_on_a_disk_that_becomes_read_only_goes_on_and_says_why_there_are_no_windows(
+    disk: Path, flying: Begin
+) -> None:
+    run = flying(disk / "f", 1, "--memory", "8M", "--after", "0.1")
+    run.process.send_signal(signal.SIGUSR1)
+    run.wait_for_windows(1)
+    subprocess.run(["mount", "-o", "remount,abort", disk], check=True)
+    run.process.send_signal(signal.SIGUSR1)
+    deadline = time.monotonic() + END_S
+    while "no room for a window" not in run.said:
+        assert run.process.poll() is None and time.monotonic() < deadline, run.said
+        time.sleep(0.02)
+    ((window, _),) = run.windows()
+    said = run.end()
+    assert "until this is mended (Read-only file system); the kernel's log (dmesg) says why" in said
+    assert "1 triggers made no window" in said
+    assert whole(window)
+
+
+@pytest.mark.parametrize("options", [[], ["--flight"]], ids=["recording", "flight"])
+@pytest.mark.parametrize(
+    ("mount", "told"),
+    [("ro,size=200m", "read-only file system"), ("size=8m", "8.4 MB free, a recording needs 134.2 MB")],
+    ids=["read-only", "full"],
+)
+def test_disk_that_takes_no_recording_is_refused_before_anything_runs(
+    tmp_path: Path, options: list[str], mount: str, told: str
+) -> None:
+    require_live("bpf")
+    in_namespace = 'mount -t tmpfs -o "$1" none "$2"; shift 2; exec "$@"'
+    argv = [RECORDER, *options, "-o", tmp_path / "a.nsight", "-d", "1"]
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-ec", in_namespace, "sh", mount, tmp_path, *argv],
+        capture_output=True,
+        text=True,
+        timeout=END_S,
+    )
+    assert done.returncode == 5
+    error, hint = done.stderr.splitlines()
+    assert error == f"error: {tmp_path}: {told}"
+    assert "place with -o DIR" in hint

@@ -7,6 +7,7 @@
 #include "triggers.h"
 #include "window.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,11 +157,15 @@ static bool has_room(struct flight *f, const char *name)
 {
 	bool most = f->bytes >= f->options->most_bytes;
 	uint64_t room_bytes = output_free_bytes(f->rings->n + BESIDE_FILES);
-	bool room = !most && room_bytes >= f->rings_bytes + BESIDE_BYTES &&
-		    (!name || output_window(name));
+	bool room;
+
+	errno = 0;
+	room = !most && room_bytes >= f->rings_bytes + BESIDE_BYTES &&
+	       (!name || output_window(name));
 
 	if (!room && !f->no_room) {
-		printf("{\"no_room\": \"%s\"}\n", most ? "most_disk" : "disk");
+		printf("{\"no_room\": \"%s\", \"why\": \"%s\"}\n", most ? "most_disk" : "disk",
+		       errno ? strerror(errno) : "");
 		fflush(stdout);
 	}
 	f->no_room = !room;

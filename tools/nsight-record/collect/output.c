@@ -101,11 +101,15 @@ bool output_window(const char *name)
 	if (!mkdirat(base, name, 0700))
 		directory = openat(base, name, O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (directory < 0) {
-		fprintf(stderr, "nsight-collect: %s: %s\n", name, strerror(errno));
+		int error = errno;
+
+		fprintf(stderr, "nsight-collect: %s: %s\n", name, strerror(error));
 		unlinkat(base, name, AT_REMOVEDIR);
+		errno = error;
+		return false;
 	}
 	reserve_take();
-	return directory >= 0;
+	return true;
 }
 
 uint64_t output_free_bytes(uint64_t n_files)

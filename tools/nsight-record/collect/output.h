@@ -27,7 +27,8 @@ struct output {
 void output_directory(const char *path);
 /* Compress records from now on. */
 void output_compress(void);
-/* Make a directory in that one, for the files that are opened next. False: it cannot be made. */
+/* Make a directory in that one, for the files that are opened next. False: it cannot be made, see
+ * errno. */
 bool output_window(const char *name);
 /* Free space of the disk in bytes; 0 if it has no room for n_files more files */
 uint64_t output_free_bytes(uint64_t n_files);

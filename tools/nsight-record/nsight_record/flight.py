@@ -26,7 +26,7 @@ from typing import Any
 from . import clock, collect, host, perf, tally, throttling
 from .capture import Capture
 from .child import Child
-from .errors import OutputError, ToolDied
+from .errors import OutputError, ToolDied, unwritable_hint
 from .flight_directory import Directory, registered
 from .flight_options import Options
 from .ownership import User
@@ -303,6 +303,8 @@ class Flight:
                 if what["no_room"] == "disk"
                 else "any more (--most-disk): remove windows and restart the recorder"
             )
+            if why := what["why"]:
+                until = f"until this is mended ({why}); {unwritable_hint(why)}"
             self._progress.warn(f"{self._directory.path}: no room for a window: triggers make none {until}")
         elif "no_percentile" in what:
             self._progress.warn(

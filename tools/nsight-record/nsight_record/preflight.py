@@ -335,12 +335,6 @@ def _disk(machine: Machine, request: Request) -> list[Finding]:
     directory = request.capture_parent
     while not os.path.exists(directory) and directory != directory.parent:  # noqa: PTH110 # never raises
         directory = directory.parent
-    if not os.access(directory, os.W_OK | os.X_OK):
-        return [
-            Finding(
-                f"{directory}: not writable", ERROR, "choose a writable place with -o DIR", exit_code=EXIT_IO
-            )
-        ]
     s = os.statvfs(directory)
     if s.f_flag & os.ST_RDONLY:
         return [
@@ -349,6 +343,12 @@ def _disk(machine: Machine, request: Request) -> list[Finding]:
                 ERROR,
                 "choose a writable place with -o DIR",
                 exit_code=EXIT_IO,
+            )
+        ]
+    if not os.access(directory, os.W_OK | os.X_OK):
+        return [
+            Finding(
+                f"{directory}: not writable", ERROR, "choose a writable place with -o DIR", exit_code=EXIT_IO
             )
         ]
     free = s.f_bavail * s.f_frsize
