@@ -31,7 +31,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     require_live("bpf")
     mkfs = shutil.which("mkfs.ext4", path=_PATH)
     if mkfs is None:
-        skip_or_fail("bpf", "mkfs.ext4 is not installed")
+        skip_or_fail("loop", "mkfs.ext4 is not installed")
     image, mounted = tmp_path / "image", tmp_path / "disk"
     with image.open("wb") as file:
         file.truncate(300 << 20)
@@ -39,7 +39,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     mounted.mkdir()
     done = subprocess.run(["mount", "-o", "loop", image, mounted], capture_output=True, text=True)
     if done.returncode:
-        skip_or_fail("bpf", f"no loop device: {done.stderr}")
+        skip_or_fail("loop", f"no loop device: {done.stderr}")
     yield mounted
     subprocess.run(["umount", mounted], check=True)
 

@@ -89,6 +89,10 @@ def _io_uring() -> str:
     return "" if value == "0" else f"kernel.io_uring_disabled is {value}"
 
 
+def _loop() -> str:
+    return "" if Path("/dev/loop-control").exists() else "no /dev/loop-control"
+
+
 def _real() -> str:
     place = os.environ.get("NSIGHT_PT_REAL", "")
     return "" if place and Path(place).is_dir() else f"NSIGHT_PT_REAL={place} names no directory"
@@ -120,6 +124,9 @@ TABLE: tuple[Capability, ...] = (
                every(_root, _cores, programs(*_NETWORK, *_SERVERS)), _DEPS),
     # Containers forbid it by default.
     Capability("io_uring", "messages of io_uring's workers", _io_uring, "sysctl kernel.io_uring_disabled=0", everywhere=False),
+    # Containers have none.
+    Capability("loop", "a disk in a loop device", every(_root, programs("mkfs.ext4"), _loop), "modprobe loop; apt-get install e2fsprogs",
+               everywhere=False),
     Capability("compiler", "C programs of the tests", programs("gcc", "make"), _DEPS),
     Capability("lwip", "lwIP to build a server with", lambda: "" if Path("/usr/include/lwip").exists() else
                "liblwip-dev is not installed", _DEPS),
