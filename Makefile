@@ -121,10 +121,11 @@ fixture-%: deps-test
 	@$(PY) tests/machinery/pt_emulation/make-capture $* --out build/fixtures
 	@$(PY) tests/machinery/pt_emulation/fixtures/make-fixture build/fixtures $*
 
-# With ONLY=AREA,... only the directories below tests/ with these names, and the targets that they need.
+# With ONLY=AREA,... only the directories below tests/ with these names, and the targets that they need. Three jobs for two cores: cargo lets the
+# decoder wait for the emulation, since they share a directory.
 ONLY ?=
 test: deps-test
-	@needed=$$($(PYTHON) tests/machinery/harness/areas.py $(ONLY)) && $(MAKE) -s -j2 build $$needed
+	@needed=$$($(PYTHON) tests/machinery/harness/areas.py $(ONLY)) && $(MAKE) -s -j3 build $$needed
 	@$(if $(ONLY),,$(MAKE) -s lint)
 	@$(PY) tests/run $(if $(ONLY),--only $(ONLY))
 
@@ -134,7 +135,7 @@ test-fast: build
 # The tests that depend on time or on this machine, N rounds idle and N with a busy loop on each core.
 N ?= 20
 flake: deps-test
-	@needed=$$($(PYTHON) tests/machinery/harness/areas.py $(ONLY)) && $(MAKE) -s -j2 build $$needed
+	@needed=$$($(PYTHON) tests/machinery/harness/areas.py $(ONLY)) && $(MAKE) -s -j3 build $$needed
 	@$(PY) tests/flake -n $(N) $(if $(ONLY),--only $(ONLY))
 
 # Programs of Debian 13 beside this system. If they are not available, the tests that need them say so.
