@@ -28,7 +28,8 @@ def calls() -> pd.DataFrame:
 
 def message(**values: Any) -> list[Interval]:
     row = {"direction": "rx", "first_ns": 25, "arrival_ns": 30, "arrival_last_ns": 30, "handoff_ns": 40, "handoff_cpu": 0,
-           "app_ns": 120, "last_ns": 120, "recv_cpu": 0, "app_cpu": 1, "driver_ns": pd.NA}  # fmt: skip
+           "app_ns": 120, "last_ns": 120, "recv_cpu": 0, "app_cpu": 1, "driver_ns": pd.NA,
+           "qdisc_dur_ns": pd.NA}  # fmt: skip
     return intervals_of(pd.DataFrame([{**row, **values}]))[0]
 
 
