@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import nsight_report
 import pyarrow as pa
 import pytest
-from machinery.made_up.capture import US, World, write_capture
+from machinery.made_up.capture import US, World, blocking_of, write_capture
 from machinery.made_up.tables import table
 from nsight_report.cli import main
-from nsight_report.export.html import render
+from nsight_report.export.html import render, write_report
+from nsight_report.export.terminal import print_summary
 from nsight_report.plots.figures import Sheet, drawn
 from nsight_report.summary import summarise
+from nsight_report.tables.data_frames import to_pandas
 
 PHASES = ("receive_dur_ns", "queue_dur_ns", "service_dur_ns", "transmit_dur_ns")
 
@@ -133,6 +136,21 @@ def test_figures_name_what_is_diagnosed(tmp_path: Path) -> None:
     for text in texts.values():
         assert "slow request" in text or "requests" in text
         assert "message" not in text
+
+
+def test_what_waits_for_others_is_a_request_where_requests_are_diagnosed(tmp_path: Path) -> None:
+    c = nsight_report.open(
+        write_capture(tmp_path / "a.nsight", Answering(), direction="request"), direction="request"
+    )
+    summarise(c)  # reads its tables, of which one is replaced
+    c._frames["hol"] = to_pandas(blocking_of(1900, Locks=(9000, 500)))
+    out = io.StringIO()
+    print_summary(c, summarise(c), out)
+    assert "what the requests ahead did meanwhile" in out.getvalue()
+    page = write_report(c, summarise(c), tmp_path / "report").read_text()
+    table_of_it = page.split('<table id="blocking"')[1].split("</p>")[0]
+    assert "requests that waited" in table_of_it
+    assert "message" not in table_of_it
 
 
 def test_show_names_the_request_of_a_message(answering: Path, capsys: pytest.CaptureFixture[str]) -> None:

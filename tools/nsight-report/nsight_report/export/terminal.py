@@ -310,12 +310,12 @@ def _chains(console: Console, s: Summary, causes: pd.DataFrame) -> None:
 
 
 def _blocking(console: Console, s: Summary) -> None:
-    """What the messages ahead did, as far as it matters."""
+    """What the messages or requests ahead did, as far as it matters."""
     rows = s.blocking[s.blocking["share"] >= _TOLD].head(_BLOCKING)
     if not len(rows):
         return
-    _title(console, "Head-of-line blocking: what the messages ahead did meanwhile")
-    table = columns(console, "what", ">share", "", ">messages", ">total", ">the fastest take")
+    _title(console, f"Head-of-line blocking: what the {s.thing}s ahead did meanwhile")
+    table = columns(console, "what", ">share", "", f">{s.thing}s", ">total", ">the fastest take")
     for row in each(rows):
         name = printable(row.cause).removeprefix("Head-of-line blocking: ")
         what = Text(f"{name}: {printable(row.subject)}" if row.subject else name)
