@@ -7,17 +7,23 @@ a: eth0 == va :h1: br0, vx0 . u0 == u1 . vx1, br1 :h2: vb == eth0 :b
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import itertools
 import os
 import socket
+import struct
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from conftest import skip_or_fail
+
 T = TypeVar("T")
 CLONE_NEWNET = 0x40000000
+TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 2, 0x1000
 MTU = 1450  # of the inner packets: 1500 minus the overhead of VXLAN
 V4 = ("10.98.0.1", "10.98.0.2")
 V6 = ("fd98::1", "fd98::2")
@@ -196,6 +202,26 @@ def _errors(text: str) -> list[tuple[str, int]]:
     pairs += [(line[0], line[1]) for line in lines if len(line) == 2]
     wanted = ("InCsumErrors", "InErrors", "InErrs", "InHdrErrors", "InTruncatedPkts")
     return [(name, int(value)) for name, value in pairs if name.endswith(wanted)]
+
+
+@contextmanager
+def guest_tap(bed: Bed, place: str, name: str, *settings: str) -> Iterator[int]:
+    """A tap like that of a guest, which is up: the descriptor from which its frames are read. ``settings`` of ip link set."""
+
+    def opened() -> int:
+        fd = os.open("/dev/net/tun", os.O_RDWR)
+        fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TAP | IFF_NO_PI))
+        return fd
+
+    try:
+        fd = bed.in_place(place, opened)
+    except OSError as error:
+        skip_or_fail("testbed", f"/dev/net/tun: {error.strerror}")
+    try:
+        bed.ip(place, "link", "set", name, *settings, "up")
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def exchange(client: socket.socket, server: socket.socket, data: bytes) -> bytes:

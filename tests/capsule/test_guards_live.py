@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import platform
 import socket
@@ -17,13 +16,12 @@ from pathlib import Path
 import pytest
 from nsight_record import netns
 
-from capsule.bed import Bed, run
+from capsule.bed import Bed, guest_tap, run
 from capsule.stamping import HANGS_S, PROGRAM, Stamping
 from conftest import skip_or_fail
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
 
-TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 2, 0x1000
 SYS_BPF = {"x86_64": 321, "aarch64": 280}
 PROG_QUERY, TCX_EGRESS = 16, 47
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -126,34 +124,14 @@ def test_a_point_in_a_namespace_that_is_gone_is_refused(bed: Bed, tmp_path: Path
     )
 
 
-@contextmanager
-def tap(bed: Bed, place: str, name: str) -> Iterator[None]:
-    """A tap like a guest's, which is up."""
-
-    def opened() -> int:
-        fd = os.open("/dev/net/tun", os.O_RDWR)
-        fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TAP | IFF_NO_PI))
-        return fd
-
-    try:
-        fd = bed.in_place(place, opened)
-    except OSError as error:
-        skip_or_fail("testbed", f"/dev/net/tun: {error.strerror}")
-    try:
-        bed.ip(place, "link", "set", name, "up")
-        yield
-    finally:
-        os.close(fd)
-
-
 @pytest.mark.parametrize("options", [(), ("--match",), ("--leave",)], ids=["guarded", "match", "leave"])
 def test_devices_that_lead_out_and_came_after_the_start_are_named(
     bed: Bed, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     places = ("--netns", bed.name("a"), "--rate", "1", "--port", "7097")
     before, after = (f"{bed.name('h1')}:{name}" for name in ("before", "after"))
-    with tap(bed, "h1", "before"), Stamping(tmp_path / "out", *places, *options) as stamping:
-        with tap(bed, "h1", "after"):
+    with guest_tap(bed, "h1", "before"), Stamping(tmp_path / "out", *places, *options) as stamping:
+        with guest_tap(bed, "h1", "after"):
             manifest = stamping.end()
     said = [line for line in stamping.said if "came up after the start" in line]
     if options:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import platform
 import select
@@ -17,9 +16,8 @@ from typing import Any
 
 import pytest
 
-from capsule.bed import V4, V6, Bed, exchange
+from capsule.bed import V4, V6, Bed, exchange, guest_tap
 from capsule.stamping import Stamping, total
-from conftest import skip_or_fail
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
 
@@ -238,28 +236,9 @@ def test_capsules_are_taken_off_before_another_program_lets_the_packet_go(
     assert total(manifest, "left") == total(manifest, "born") >= 2
 
 
-TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 2, 0x1000
 NOBODY = "02:00:00:00:00:09"
-
-
-@contextmanager
-def guest(bed: Bed, place: str) -> Iterator[int]:
-    """A tap at that bridge, like a guest's: yields the file descriptor from which its frames are read."""
-
-    def opened() -> int:
-        fd = os.open("/dev/net/tun", os.O_RDWR)
-        fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", b"guest", IFF_TAP | IFF_NO_PI))
-        return fd
-
-    try:
-        fd = bed.in_place(place, opened)
-    except OSError as error:
-        skip_or_fail("testbed", f"/dev/net/tun: {error.strerror}")
-    try:
-        bed.ip(place, "link", "set", "guest", "master", "br0", "up")
-        yield fd
-    finally:
-        os.close(fd)
+#: A guest's tap at that bridge.
+GUEST = ("guest", "master", "br0")
 
 
 def out_of(tap: int, content: bytes) -> bytes:
@@ -278,17 +257,17 @@ def test_capsules_are_taken_off_where_packets_leave_by_a_device_that_is_no_point
     address = "10.98.0.9"
     bed.ip("a", "neigh", "replace", address, "lladdr", NOBODY, "dev", "eth0")
     places = ("--netns", bed.name("a"), "--rate", "1", "--port", "7095")
-    with guest(bed, "h1") as tap, Stamping(tmp_path / "out", *places) as run:
+    with guest_tap(bed, "h1", *GUEST) as frames, Stamping(tmp_path / "out", *places) as run:
         assert f"{bed.name('h1')}:guest" in run.manifest()["guards"]
         with bed.socket("a", socket.AF_INET, socket.SOCK_DGRAM) as client:
             client.sendto(b"datagram", (address, 7095))
-        datagram = out_of(tap, b"datagram")
+        datagram = out_of(frames, b"datagram")
         session = run.manifest()["settings"]["session"]
         sent = bytes.fromhex(NOBODY.replace(":", "")) + hardware(bed, "a") + v4_segment(session)
         with bed.socket("a", socket.AF_PACKET, socket.SOCK_RAW) as raw:
             raw.bind(("eth0", 0x0800))
             raw.send(sent)
-        segment = out_of(tap, PAYLOAD)
+        segment = out_of(frames, PAYLOAD)
         manifest = run.end()
     # 14 bytes of Ethernet, 20 of IPv4, 8 of UDP.
     assert len(datagram) == 14 + 20 + 8 + len(b"datagram")
@@ -300,7 +279,7 @@ def test_capsules_are_taken_off_where_packets_leave_by_a_device_that_is_no_point
 
 def test_no_device_is_guarded_where_capsules_may_leave(bed: Bed, tmp_path: Path) -> None:
     places = ("--netns", bed.name("a"), "--rate", "1", "--port", "7096")
-    with guest(bed, "h1"):
+    with guest_tap(bed, "h1", *GUEST):
         for option in ("--leave", "--match"):
             with Stamping(tmp_path / option, *places, option) as run:
                 assert run.end()["guards"] == []

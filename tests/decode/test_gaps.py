@@ -65,6 +65,16 @@ def test_a_loop_before_and_behind_damaged_packets_is_no_gap(tmp_path: Path) -> N
     ]
 
 
+def build_agrees(tmp_path: Path) -> None:
+    """From the edge file, build makes the rows that calls made."""
+    done = run("edges", tmp_path / "perf.data", "--symfs", tmp_path / "symfs", "-o", tmp_path / "edges")
+    assert done.returncode == 0, done.stderr
+    done = run("build", tmp_path / "edges", "--out", tmp_path / "built")
+    assert done.returncode == 0, done.stderr
+    direct, built = (ds.dataset(tmp_path / name / "calls").to_table() for name in ("out", "built"))
+    assert direct.equals(built)
+
+
 @pytest.mark.parametrize(
     ("options", "extra"),
     [
@@ -88,12 +98,7 @@ def test_a_loop_up_to_the_end_of_a_buffer_is_decoded_time(
         ends = {11_010, 13_510} if len(traces) == 2 else {11_010}
         assert {end for kind, name, _, end in rows if kind == "thread" or name == "main"} == ends
         assert not of("gap", rows)
-        done = run("edges", tmp_path / "perf.data", "--symfs", tmp_path / "symfs", "-o", tmp_path / "edges")
-        assert done.returncode == 0, done.stderr
-        done = run("build", tmp_path / "edges", "--out", tmp_path / "built")
-        assert done.returncode == 0, done.stderr
-        direct, built = (ds.dataset(tmp_path / name / "calls").to_table() for name in ("out", "built"))
-        assert direct.equals(built)
+        build_agrees(tmp_path)
 
 
 def test_each_psb_between_two_losses_tells_what_was_decoded(tmp_path: Path) -> None:
@@ -113,12 +118,7 @@ def test_losses_stand_in_an_edge_file_where_they_happened(tmp_path: Path) -> Non
     trace = first + pt.psb(6540, pt.LOOP) + pt.tnt(True) + pt.DAMAGED + pt.psb(50_000, pt.LOOP) + END
     rows = calls(tmp_path, pt.Recording({(0, 7): [trace]}))
     assert of("gap", rows) == [("not decoded", 1540, 6540), ("not decoded", 6540, 50_000)]
-    done = run("edges", tmp_path / "perf.data", "--symfs", tmp_path / "symfs", "-o", tmp_path / "edges")
-    assert done.returncode == 0, done.stderr
-    done = run("build", tmp_path / "edges", "--out", tmp_path / "built")
-    assert done.returncode == 0, done.stderr
-    direct, built = (ds.dataset(tmp_path / name / "calls").to_table() for name in ("out", "built"))
-    assert direct.equals(built)
+    build_agrees(tmp_path)
 
 
 def test_behind_the_last_edges_losses_are_sorted_in_by_time(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def programs(pid: int) -> set[str]:
 
 
 def in_kernel(ids: set[str]) -> set[str]:
-    """Those that the kernel still has."""
+    """The given programs that the kernel still has."""
     path = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
     done = subprocess.run(["bpftool", "prog", "list"], capture_output=True, text=True, env=path, check=True)
     return ids & set(re.findall(r"^(\d+):", done.stdout, re.M))

@@ -343,7 +343,7 @@ def test_dropped_packets_stand_in_terminal_and_page(capture: Path, tmp_path: Pat
 
 def test_head_of_line_blocking_shows_the_last_callers_of_a_function(capture: Path) -> None:
     c = nsight_report.open(capture)
-    summarise(c)  # reads its tables, of which one is replaced
+    summarise(c)  # reads the tables; then one is replaced
     c._frames["hol"] = to_pandas(blocking_of(201, Locks=(9000, 500)))
     out = io.StringIO()
     print_summary(c, summarise(c), out)

@@ -5,7 +5,7 @@
     .venv/bin/python tests/evaluation/bench/bench_monitor_groups.py [--rounds N] [--ports N]
 
 One process on core 1 sends datagrams over loopback and reads them; the loader runs on core 0. Three loads: one port; many ports in
-turn, each of which is a group of its own with --group-by port; and datagrams that the kernel drops, since their socket is full.
+turn (with --group-by port, each port is a group); and datagrams that the kernel drops, since their socket is full.
 In each round, every load meets every monitor once, in random order. A figure is the first decile of 60 batches, as other work on
 the machine only adds time; ns and x are medians over the rounds of the difference and the ratio to no monitor in the same round,
 with the quartiles of x.

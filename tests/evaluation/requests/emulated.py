@@ -4,7 +4,7 @@
     emulated.py DIR        captures that make-capture wrote below DIR
 
 The truth is when a cause acted, from the observer's log, cut by the request's lifetime. So a slow function counts in full for the
-request that calls it, and for those that wait meanwhile. The cause delays a request if it is at least half of the request's extra
+request that calls it, and for each request that waits meanwhile. The cause delays a request if it is at least half of the request's extra
 latency without NSight's own cost. Top-1 is the share of these requests whose largest cause is a right answer for messages too, or names
 a function or thread of the scenario's list. Head-of-line blocking is right only for a request that was unread during most of the cause.
 ``named``: the share whose largest cause names one; for head-of-line blocking, what the requests ahead did. The other scenarios delay

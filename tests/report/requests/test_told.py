@@ -142,7 +142,7 @@ def test_what_waits_for_others_is_a_request_where_requests_are_diagnosed(tmp_pat
     c = nsight_report.open(
         write_capture(tmp_path / "a.nsight", Answering(), direction="request"), direction="request"
     )
-    summarise(c)  # reads its tables, of which one is replaced
+    summarise(c)  # reads the tables; then one is replaced
     c._frames["hol"] = to_pandas(blocking_of(1900, Locks=(9000, 500)))
     out = io.StringIO()
     print_summary(c, summarise(c), out)

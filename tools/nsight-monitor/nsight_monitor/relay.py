@@ -72,7 +72,7 @@ class Kept:
             self._sums = mark
 
     def after(self, seen: int) -> str:
-        """The lines behind the first ``seen`` ones, without those that newer ones replace."""
+        """The lines after the first ``seen``, except lines that newer ones replace."""
         marks = [self._header, *self._windows, self._names, self._sums]
         return "".join(line for n, line in marks if n > seen)
 

@@ -19,7 +19,7 @@ const MOST_PLACES: usize = 1000;
 pub struct Psb {
     /// In the run.
     pub offset: usize,
-    /// Its TSC; that of the one before it if it has none, or if others contradict it.
+    /// Its TSC. A PSB without one, or whose TSC others contradict, has the TSC of the PSB before it.
     pub tsc: u64,
     /// Whether it has a TSC that none contradicts.
     pub told: bool,

@@ -38,6 +38,7 @@ class Inside:
         # A system call or an exception is called, too: only the thread itself begins a path.
         begins = near["kind"].isin(_OF_THREAD).to_numpy(bool)
         self._paths, self._path = find_paths(replace(tree, is_root=begins))
+        self._caller = np.append(self._paths.up, -1)  # of no path: none
         self._tiles = innermost(rows, tree.cpu, tree.start, tree.end, tree.parent)
         self._code = code.astype(np.int64)
 
@@ -51,7 +52,7 @@ class Inside:
     def callers(self, path: int) -> str:
         """The callers of the last function of a path, outermost first, up to the entry into the kernel."""
         paths, names = self._paths, list[str]()
-        path = int(np.append(paths.up, -1)[path])
+        path = int(self._caller[path])
         while path >= 0:
             if is_kernel(str(paths.dso[path])):
                 names = []
