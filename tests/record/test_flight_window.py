@@ -55,6 +55,13 @@ def test_slow_message_that_is_replaced_while_it_is_read_is_counted_not_mixed(tmp
     assert run("torn_trigger.c", tmp_path, "torn", beside=("triggers.c",)) == ["62 62", "unseen 1"]
 
 
+def test_two_programs_never_write_one_slow_message(tmp_path: Path) -> None:
+    """A program finds number 127 while another one has half of number 63 written: 63 is whole, 127 is counted as not
+    examined, and the ones after it are examined."""
+    found = run("torn_trigger.c", tmp_path, "both", beside=("triggers.c",))
+    assert found == ["62 62", "63 63", "126 126", "128 128", "unseen 1"]
+
+
 def test_slow_message_that_is_not_written_yet_is_examined_at_the_next_look(tmp_path: Path) -> None:
     """Its place still has the one of 64 numbers before."""
     assert run("torn_trigger.c", tmp_path, beside=("triggers.c",)) == ["62 62", "63 63", "64 64", "unseen 0"]

@@ -7,6 +7,7 @@
  */
 #include "flight.c"
 
+#include <stddef.h>
 #include <sys/mman.h>
 
 #define PAGE 4096
@@ -15,12 +16,17 @@ static struct flight_trigger *triggers;
 static uint64_t n_triggers;
 static unsigned char *second;
 
-/* Its latency is the number of its thread. */
+/* Its latency is the number of its thread; they lie in different pages. */
 static void put(uint64_t n)
 {
-	struct flight_trigger *t = &triggers[n % FLIGHT_TRIGGERS];
+	struct flight_trigger *t = flight_trigger_begin(triggers, n);
 
-	*t = (struct flight_trigger){.number = n + 1, .time = SECOND, .latency = n, .tid = n};
+	if (!t)
+		return;
+	t->time = SECOND;
+	t->latency = n;
+	t->tid = n;
+	flight_trigger_end(t, n);
 }
 
 static void on_fault(int sig)
@@ -30,9 +36,23 @@ static void on_fault(int sig)
 	put(n_triggers - 1 + FLIGHT_TRIGGERS);
 }
 
+/* Number 127 is written while number 63 is. */
+static void both(struct flight *f)
+{
+	mprotect(second, PAGE, PROT_NONE);
+	put(n_triggers - 1);
+	look_at_messages(f);
+	/* Those in between have been examined. */
+	f->n_seen = 2 * FLIGHT_TRIGGERS - 2;
+	put(2 * FLIGHT_TRIGGERS - 2);
+	put(2 * FLIGHT_TRIGGERS);
+	n_triggers = 2 * FLIGHT_TRIGGERS + 1;
+	look_at_messages(f);
+}
+
 int main(int argc, char **argv)
 {
-	bool torn = argc > 1 && !strcmp(argv[1], "torn");
+	const char *what = argc > 1 ? argv[1] : "late";
 	struct rings rings = {0};
 	struct flight_options options = {.per_hour = MOST_PER_HOUR, .most_bytes = UINT64_MAX};
 	struct flight_shared shared = {.n_triggers = &n_triggers};
@@ -40,21 +60,26 @@ int main(int argc, char **argv)
 	unsigned char *pages =
 		mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	/* Slot 63 has its first half before the page boundary. */
+	/* Slot 63 has its fields up to the limit before the page boundary. */
 	second = pages + 2 * PAGE;
-	triggers =
-		(struct flight_trigger *)(second - 63 * sizeof(*triggers) - sizeof(*triggers) / 2);
+	triggers = (struct flight_trigger *)(second - 63 * sizeof(*triggers) -
+					     offsetof(struct flight_trigger, laddr));
 	shared.triggers = triggers;
 	signal(SIGSEGV, on_fault);
-	for (n_triggers = 0; n_triggers < FLIGHT_TRIGGERS; n_triggers++)
+	for (n_triggers = 0; n_triggers < FLIGHT_TRIGGERS - 1; n_triggers++)
 		put(n_triggers);
+	n_triggers++;
 	f.n_seen = FLIGHT_TRIGGERS - 2;
-	if (torn)
+	if (!strcmp(what, "both")) {
+		both(&f);
+	} else if (!strcmp(what, "torn")) {
+		put(n_triggers - 1);
 		mprotect(second, PAGE, PROT_NONE);
-	else
+		look_at_messages(&f);
+	} else {
+		put(n_triggers - 1);
 		n_triggers++; /* counted, and not written yet */
-	look_at_messages(&f);
-	if (!torn) {
+		look_at_messages(&f);
 		put(n_triggers - 1);
 		look_at_messages(&f);
 	}

@@ -195,9 +195,9 @@ static __always_inline void flight_read(struct sock *sk, const struct nsr_messag
 	if (!limit || latency < limit)
 		return;
 	n = __sync_fetch_and_add(&n_flight_triggers, 1);
-	t = &flight_triggers[n & (FLIGHT_TRIGGERS - 1)];
-	t->number = 0;
-	barrier();
+	t = flight_trigger_begin(flight_triggers, n);
+	if (!t)
+		return;
 	t->time = now;
 	t->latency = latency;
 	t->limit = limit;
@@ -209,8 +209,7 @@ static __always_inline void flight_read(struct sock *sk, const struct nsr_messag
 	t->len = m->len;
 	t->lport = m->lport;
 	t->rport = m->rport;
-	barrier();
-	t->number = n + 1;
+	flight_trigger_end(t, n);
 }
 
 #endif

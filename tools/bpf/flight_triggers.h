@@ -13,8 +13,10 @@
 
 /* A message that was slow when it was read */
 struct flight_trigger {
-	__u64 number; /* counts all slow messages, from 1; written last */
-	__u64 time;   /* CLOCK_MONOTONIC, ns, of the read */
+	__u64 number;  /* counts all slow messages, from 1; written last. FLIGHT_WRITING: a program
+			* writes this place, and no other program does */
+	__u64 skipped; /* the number of the newest one that found this place being written */
+	__u64 time;    /* CLOCK_MONOTONIC, ns, of the read */
 	__u64 latency;
 	__u64 limit; /* the limit that it exceeded */
 	__u32 laddr, raddr;
@@ -22,6 +24,35 @@ struct flight_trigger {
 	__u16 lport, rport;
 	__u32 unused;
 };
+
+#define FLIGHT_WRITING (~0ull)
+
+/*
+ * The place of slow message n, counted from 0, for its program to write. NULL: it stays out,
+ * because a program that found an older message is still writing there, or because a newer message
+ * is there.
+ */
+static inline struct flight_trigger *flight_trigger_begin(struct flight_trigger *triggers, __u64 n)
+{
+	struct flight_trigger *t = &triggers[n & (FLIGHT_TRIGGERS - 1)];
+	__u64 there = *(volatile __u64 *)&t->number;
+
+	if (there <= n && __sync_val_compare_and_swap(&t->number, there, FLIGHT_WRITING) == there)
+		return t;
+	/* Each failed attempt means that another program entered its number. */
+	for (int i = 0; i < 4; i++) {
+		there = *(volatile __u64 *)&t->skipped;
+		if (there > n || __sync_val_compare_and_swap(&t->skipped, there, n + 1) == there)
+			break;
+	}
+	return 0;
+}
+
+/* An exchange, so that every processor orders it after the fields. */
+static inline void flight_trigger_end(struct flight_trigger *t, __u64 n)
+{
+	__sync_lock_test_and_set(&t->number, n + 1);
+}
 
 /* In a service's key, besides the lower port and the network namespace (<< 32) */
 #define FLIGHT_LOCAL (1u << 16) /* the port is the local one */

@@ -10,7 +10,7 @@
 enum trigger_copy {
 	TRIGGER_COPIED,
 	TRIGGER_UNFINISHED, /* a program is still writing it, or a newer one in its place */
-	TRIGGER_REPLACED,   /* a newer one has its place */
+	TRIGGER_REPLACED,   /* a newer one has its place, or an older one was still being written */
 };
 
 /* Copy slow message n, counted from 0, out of the FLIGHT_TRIGGERS newest ones. */
