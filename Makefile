@@ -167,7 +167,7 @@ truth: deps-test
 	@$(MAKE) -s decoder
 	@$(PY) tests/evaluation/truth/scores.py $(if $(CAPTURES),--captures $(CAPTURES))
 
-# Documentation/flight-recorder.md: stalls in one of 10,000 requests, and 10^8 records through memory of fixed size.
+# Documentation/flight-recorder.md: stalls in one of 10,000 requests, and 10^8 records through memory of fixed size and to disk.
 flight-truth: deps-test
 	@$(MAKE) -s build
 	@$(MAKE) -s load

@@ -10,10 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from conftest import skip_or_fail
+
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import recorders
 import soak
+from machinery.made_up import record_files as rf
+from record_counts import RAWDATA, RecordCounts
 from recorder_figures import Goal, figures, latencies_us, median, percentile, ratio, shown
 from recorder_servers import CLOSED, OPEN, Servers, Sizes
 from recorders import NOTHING, Outcome
@@ -164,3 +168,43 @@ def test_tcppktlat_that_is_not_installed_says_what_is_missing(monkeypatch: pytes
 
 def test_soak_runs_a_generator_that_is_built() -> None:
     assert soak.BATCH.parents[1].joinpath("batch.c").exists()
+
+
+@pytest.fixture
+def counted(tmp_path: Path) -> RecordCounts:
+    """Two switches and a send are in the file of core 0. Programs produced three switches, lost one, and produced two sends."""
+    if not RAWDATA.exists():
+        skip_or_fail("tools", "nsight-rawdata is not built")
+    switches = rf.switch(1000, 1, 2) + rf.switch(2000, 2, 1)
+    send = rf.message("S", 3000)
+    content = rf.header(0) + rf.block(switches + send, 1_000_000)
+    content += rf.counts(1_000_000, {rf.TYPE["SWITCH"]: (3, 1), send[0]: (2, 0)})
+    counts = RecordCounts(rf.write(tmp_path, cpu0=content))
+    counts.read()
+    return counts
+
+
+def test_soak_names_the_core_and_type_whose_records_are_neither_written_nor_lost(
+    counted: RecordCounts, tmp_path: Path
+) -> None:
+    assert (counted.produced(), counted.lost()) == (5, 1)
+    wrong = list(counted.wrong(tmp_path / "decoded"))
+    assert wrong[0] == "core 0, message S: 1 neither written nor counted as lost"
+    assert "nsight-rawdata: missing_records is 1, not 0" in wrong
+
+
+def test_soak_compares_the_sends_with_those_of_the_generator(counted: RecordCounts) -> None:
+    assert list(counted.wrong_sends(2)) == []
+    assert list(counted.wrong_sends(3)) == ["2 sends were produced, the generator sent 3"]
+
+
+def test_soak_follows_files_while_they_grow_and_says_which_have_no_end(tmp_path: Path) -> None:
+    records = rf.write(tmp_path, cpu0=rf.header(0) + rf.block(rf.switch(1000, 1, 2), 1_000_000))
+    counts = RecordCounts(records)
+    counts.read()
+    assert counts.produced() == 0
+    with open(records / "cpu-0.records", "ab") as file:
+        file.write(rf.counts(1_000_000, {rf.TYPE["SWITCH"]: (1, 0)}, kind=rf.COUNTS))
+    counts.read()
+    assert counts.produced() == 1
+    assert next(counts.wrong(tmp_path / "decoded")) == "cpu-0.records: no counts at the end"
