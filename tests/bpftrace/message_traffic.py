@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import json
 import os
+import select
 import socket
 import sys
 import termios
@@ -25,6 +26,7 @@ SLOW_S = 0.3
 #: More packets than one read takes out of the maps, fewer than the maps hold.
 N_TOGETHER = 40
 N_BULK = 4 << 20
+HANGS_S = 120
 
 
 def pair(port: int) -> tuple[socket.socket, socket.socket]:
@@ -114,6 +116,32 @@ def unread(port: int) -> dict[str, int]:
     return of(client)
 
 
+def ending(port: int) -> dict[str, int]:
+    """One read takes ten bytes and the end of that way. The other way, seven bytes are read before the end of that way, and
+    eight bytes together with it."""
+    server, client = pair(port)
+    client.sendall(bytes(10))
+    client.shutdown(socket.SHUT_WR)
+    wait_for_end(server)
+    assert len(server.recv(100)) == 10
+    server.sendall(bytes(7))
+    while unread_bytes(client) < 7:
+        time.sleep(0.0001)
+    assert len(client.recv(100)) == 7
+    server.sendall(bytes(8))
+    server.close()
+    wait_for_end(client)
+    assert len(client.recv(100)) == 8
+    return of(client)
+
+
+def wait_for_end(reader: socket.socket) -> None:
+    """Wait until the peer's end of the connection has arrived, which the last bytes did before."""
+    poller = select.poll()
+    poller.register(reader, select.POLLRDHUP)
+    assert poller.poll(HANGS_S * 1000)
+
+
 @contextlib.contextmanager
 def one_core() -> Iterator[None]:
     """This thread stays on one of its cores."""
@@ -186,7 +214,8 @@ def slow(port: int) -> dict[str, int]:
 
 
 CASES = {
-    case.__name__: case for case in (requests, datagrams, in_parts, together, unread, dropped, bulk, slow)
+    case.__name__: case
+    for case in (requests, datagrams, in_parts, together, unread, ending, dropped, bulk, slow)
 }
 
 if __name__ == "__main__":

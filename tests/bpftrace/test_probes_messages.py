@@ -116,6 +116,15 @@ def test_packets_that_nobody_reads_are_printed_at_the_close(recorded):
     assert packets(output, begin) == [(10, 0), (20, 10)]
 
 
+def test_read_that_also_takes_the_end_of_the_connection_has_its_own_bytes(recorded):
+    """The end takes a sequence number, which is none of the message's. After it, the kernel may have taken the reader's port
+    from its socket."""
+    output, _ = recorded["ending"]
+    sent = {(e["len"], e["seq"], e["lport"], e["rport"]) for e in output.of("S")}
+    assert {(e["len"], e["seq"], e["rport"], e["lport"]) for e in output.of("R")} == sent
+    assert sorted(n for n, *_ in sent) == [7, 8, 10]
+
+
 def test_dropped_datagrams_do_not_shift_the_stamps_of_others(recorded):
     output, truth = recorded["dropped"]
     reads = output.of("R")

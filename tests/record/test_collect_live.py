@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from bpftrace.message_traffic import ending
+from machinery.made_up import record_files as rf
 from machinery.testbed.ports import reserved
 from nsight_record import collect
 
@@ -317,6 +319,20 @@ def _saved(directory: Path, text: str) -> Path:
     path = directory / "collect.log"
     path.write_text(text)
     return path
+
+
+def test_read_that_also_takes_the_end_of_the_connection_has_its_own_bytes(tmp_path: Path) -> None:
+    """The end takes a sequence number, which is none of the message's. After it, the kernel may have taken the reader's port
+    from its socket."""
+    with reserved() as (port,):
+        run = Collector(tmp_path / "records", "--port", str(port))
+        ending(port)
+        assert run.end()[0] == 0
+    _, stamps, _ = rf.decode(run.directory, tmp_path / "decoded", only="messages")
+    reads, sends = (stamps[stamps["kind"] == rf.KINDS.index(letter)] for letter in "RS")
+    sent = {(s["len"], s["seq"], s["lport"], s["rport"]) for s in sends}
+    assert {(r["len"], r["seq"], r["rport"], r["lport"]) for r in reads} == sent
+    assert sorted(reads["len"]) == [7, 8, 10]
 
 
 def test_filters_are_decided_in_the_kernel(tmp_path: Path, traffic: int) -> None:

@@ -24,12 +24,26 @@ const volatile bool of_server;
 #define MSG_PEEK       2
 #define EAGAIN	       11
 
+/* A connection that this side ended first gives its port back when the peer's FIN arrives. What
+ * came before the FIN may be read later. */
+static __always_inline __u16 local_port(struct sock *sk)
+{
+	__u16 port = sk->__sk_common.skc_num;
+	struct inet_sock *inet;
+
+	if (port || sk->sk_protocol != IPPROTO_TCP)
+		return port;
+	inet = CAST(sk, struct inet_sock);
+	port = inet->inet_sport;
+	return bpf_ntohs(port);
+}
+
 /* The first check of every program, and for most sockets the only one. */
 static __always_inline bool is_other_port(struct sock *sk)
 {
 	__u16 rport;
 
-	if (!only_port || sk->__sk_common.skc_num == only_port)
+	if (!only_port || local_port(sk) == only_port)
 		return false;
 	rport = sk->__sk_common.skc_dport;
 	return of_server || bpf_ntohs(rport) != only_port;

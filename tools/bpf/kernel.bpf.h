@@ -146,6 +146,7 @@ struct sock_common {
 	} skc_net;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
+	unsigned long skc_flags; /* bits: enum sock_flags */
 };
 
 struct sk_buff_head {
@@ -161,6 +162,10 @@ struct sock {
 	struct {
 		struct cgroup *cgroup;
 	} sk_cgrp_data;
+};
+
+struct inet_sock {
+	__be16 inet_sport;
 };
 
 struct udp_sock {
@@ -237,11 +242,22 @@ enum skb_drop_reason {
 	SKB_DROP_REASON_NOT_SPECIFIED = 2, /* value of the running kernel: bpf_core_enum_value() */
 };
 
+enum sock_flags {
+	SOCK_DONE = 1, /* of TCP: the peer's FIN has arrived; value as above */
+};
+
 #define IPPROTO_TCP	6
 #define IPPROTO_UDP	17
 #define AF_INET		2
 #define AF_INET6	10
 #define TCP_ESTABLISHED 1
 #define TCP_LISTEN	10
+
+/* A FIN takes a sequence number. A read takes it together with the last bytes if it has arrived. */
+static __always_inline bool fin_was_read(struct sock *sk, struct tcp_sock *tp)
+{
+	return sk->__sk_common.skc_state != TCP_ESTABLISHED && tp->copied_seq == tp->rcv_nxt &&
+	       sk->__sk_common.skc_flags >> bpf_core_enum_value(enum sock_flags, SOCK_DONE) & 1;
+}
 
 #endif

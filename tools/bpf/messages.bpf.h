@@ -66,7 +66,7 @@ static __always_inline void put_message(struct nsr_control *c, enum nsr_stamp st
 static __always_inline bool of_socket(struct sock *sk, bool server_side, struct nsr_message *m,
 				      struct addresses *a, bool *v6)
 {
-	__u16 lport = sk->__sk_common.skc_num, rport = sk->__sk_common.skc_dport;
+	__u16 lport = local_port(sk), rport = sk->__sk_common.skc_dport;
 
 	rport = bpf_ntohs(rport);
 	if (only_port && lport != only_port && (server_side || rport != only_port))
@@ -214,7 +214,8 @@ static __always_inline int length(struct sock *sk, int result, int flags, bool r
 	if (m.proto == IPPROTO_TCP) {
 		tp = tcp_of(sk);
 		if (tp) {
-			m.seq = (reads ? tp->copied_seq : tp->write_seq) - result;
+			m.seq = (reads ? tp->copied_seq - fin_was_read(sk, tp) : tp->write_seq) -
+				result;
 			more = reads && tp->rcv_nxt != tp->copied_seq;
 		}
 	} else if (reads) {
