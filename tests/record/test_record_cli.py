@@ -141,3 +141,13 @@ def test_namespace_without_a_name_or_process_is_known_by_number_only():
     assert netns.find("4294967295").path is None
     with pytest.raises(Usage, match="no such network namespace"):
         netns.find("blue")
+
+
+def test_ctrl_c_while_it_starts_ends_it_without_a_traceback(tmp_path):
+    """Loading its modules takes a second on a busy machine."""
+    shutil.copy(ROOT / "tools/nsight-record/nsight-record", tmp_path)
+    (tmp_path / "nsight_record").mkdir()
+    (tmp_path / "nsight_record/__init__.py").touch()
+    (tmp_path / "nsight_record/cli.py").write_text("raise KeyboardInterrupt\n")
+    done = subprocess.run([sys.executable, tmp_path / "nsight-record"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
