@@ -21,6 +21,12 @@ extern void *bpf_rdonly_cast(const void *at, __u32 type) __ksym;
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+#if defined(__TARGET_ARCH_arm64)
+struct user_pt_regs {
+	__u64 regs[31];
+};
+#endif
+
 struct pt_regs {
 #if defined(__TARGET_ARCH_x86)
 	unsigned long r9, r8, cx, dx, si, di;
@@ -33,12 +39,6 @@ struct pt_regs {
 #error "system calls of this architecture are not known"
 #endif
 };
-
-#if defined(__TARGET_ARCH_arm64)
-struct user_pt_regs {
-	__u64 regs[31];
-};
-#endif
 
 struct rq {
 	__u64 prev_steal_time_rq; /* ns of steal time, as the scheduler last saw it */

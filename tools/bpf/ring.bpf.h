@@ -117,14 +117,25 @@ static __always_inline __u64 *unit_at(struct nsr_control *c, void *ring, __u64 i
 	return ring + (at & ring_mask) * NSR_UNIT;
 }
 
+/* The first word goes last: the reader, on another core, then finds the others. x86 keeps stores in
+ * order, other processors need an exchange for that. */
+static __always_inline void commit(__u64 *record, __u64 index, __u32 type, __u64 time)
+{
+	barrier();
+#if defined(__TARGET_ARCH_x86)
+	record[0] = first_word(index, type, time);
+#else
+	__sync_lock_test_and_set(&record[0], first_word(index, type, time));
+#endif
+}
+
 static __always_inline void pad(struct nsr_control *c, void *ring, __u64 index, __u64 units,
 				__u64 time)
 {
 	__u64 *unit = unit_at(c, ring, index);
 
 	unit[1] = units;
-	barrier();
-	unit[0] = first_word(index, NSR_PAD, time);
+	commit(unit, index, NSR_PAD, time);
 }
 
 /*
@@ -160,13 +171,6 @@ static __always_inline __u64 *reserve(struct nsr_control *c, __u32 type, __u64 t
 lost:
 	__sync_fetch_and_add(&c->lost[type], 1);
 	return NULL;
-}
-
-/* The record is complete. */
-static __always_inline void commit(__u64 *record, __u64 index, __u32 type, __u64 time)
-{
-	barrier();
-	record[0] = first_word(index, type, time);
 }
 
 /* ns, limited to what fits into a record */
