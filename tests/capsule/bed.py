@@ -205,8 +205,8 @@ def _errors(text: str) -> list[tuple[str, int]]:
 
 
 @contextmanager
-def guest_tap(bed: Bed, place: str, name: str, *settings: str) -> Iterator[int]:
-    """A tap like that of a guest, which is up: the descriptor from which its frames are read. ``settings`` of ip link set."""
+def guest_tap(bed: Bed, place: str, name: str, *settings: str, up: bool = True) -> Iterator[int]:
+    """A tap like that of a guest: the descriptor from which its frames are read. ``settings`` of ip link set."""
 
     def opened() -> int:
         fd = os.open("/dev/net/tun", os.O_RDWR)
@@ -218,7 +218,7 @@ def guest_tap(bed: Bed, place: str, name: str, *settings: str) -> Iterator[int]:
     except OSError as error:
         skip_or_fail("testbed", f"/dev/net/tun: {error.strerror}")
     try:
-        bed.ip(place, "link", "set", name, *settings, "up")
+        bed.ip(place, "link", "set", name, *settings, "up" if up else "down")
         yield fd
     finally:
         os.close(fd)

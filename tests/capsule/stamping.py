@@ -49,9 +49,9 @@ class Stamping:
         subprocess.run([sys.executable, str(TOOL), "--change", str(self.directory), *options], check=True)
 
     def child(self) -> int:
-        """The process id of nsight-stamp."""
-        (pid,) = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return int(pid)
+        """The process id of nsight-stamp, the first child; others live for a moment, in another namespace."""
+        pids = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return int(pids[0])
 
     def finish(self) -> int:
         """Wait for its end; the exit code."""

@@ -6,34 +6,36 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import signal
 import socket
 import struct
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nsight_record import netns
+from nsight_report import hops
 
 from capsule.bed import Bed, guest_tap, run
-from capsule.stamping import HANGS_S, PROGRAM, Stamping
+from capsule.stamping import HANGS_S, PROGRAM, Stamping, total
 from conftest import skip_or_fail
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 SYS_BPF = {"x86_64": 321, "aarch64": 280}
-PROG_QUERY, TCX_EGRESS = 16, 47
+PROG_QUERY, TCX_INGRESS, TCX_EGRESS = 16, 46, 47
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def n_programs(bed: Bed, place: str, device: str) -> int:
-    """Number of programs at the device's egress."""
+def n_programs(bed: Bed, place: str, device: str, way: int = TCX_EGRESS) -> int:
+    """Number of programs at the device's egress or ingress."""
 
     def asked() -> int:
-        query = ctypes.create_string_buffer(
-            struct.pack("=II56x", socket.if_nametoindex(device), TCX_EGRESS), 64
-        )
+        query = ctypes.create_string_buffer(struct.pack("=II56x", socket.if_nametoindex(device), way), 64)
         done = _libc.syscall(SYS_BPF[platform.machine()], PROG_QUERY, query, len(query))
         assert done == 0, os.strerror(ctypes.get_errno())
         return int(struct.unpack_from("=I", query, 24)[0])
@@ -49,6 +51,13 @@ def identity(bed: Bed, place: str) -> tuple[int, int, int]:
             os.stat("/proc/thread-self/ns/net").st_ino, netns.cookie(), socket.if_nametoindex("d0"),
         ),
     )  # fmt: skip
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + HANGS_S
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def make(bed: Bed, place: str) -> None:
@@ -125,18 +134,117 @@ def test_a_point_in_a_namespace_that_is_gone_is_refused(bed: Bed, tmp_path: Path
 
 
 @pytest.mark.parametrize("options", [(), ("--match",), ("--leave",)], ids=["guarded", "match", "leave"])
-def test_devices_that_lead_out_and_came_after_the_start_are_named(
+def test_devices_that_lead_out_and_came_after_the_start_are_guarded(
     bed: Bed, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
+    """At once, while it is still down: no packet can leave before that."""
     places = ("--netns", bed.name("a"), "--rate", "1", "--port", "7097")
     before, after = (f"{bed.name('h1')}:{name}" for name in ("before", "after"))
     with guest_tap(bed, "h1", "before"), Stamping(tmp_path / "out", *places, *options) as stamping:
-        with guest_tap(bed, "h1", "after"):
+        assert n_programs(bed, "h1", "before") == int(not options)
+        with guest_tap(bed, "h1", "after", up=False):
+            if not options:
+                wait_until(lambda: n_programs(bed, "h1", "after") == 1)
+            bed.ip("h1", "link", "set", "after", "up")
+            if not options:
+                wait_until(lambda: after in stamping.manifest()["guards"])
             manifest = stamping.end()
-    said = [line for line in stamping.said if "came up after the start" in line]
-    if options:
-        assert (manifest["unguarded"], said) == ([], [])
-        return
-    assert before in manifest["guards"] and before not in manifest["unguarded"]
-    assert after not in manifest["guards"] and after in manifest["unguarded"]
-    assert len(said) == 1 and after in said[0] and before not in said[0]
+            assert n_programs(bed, "h1", "after") == 0
+    assert manifest["guards"] == ([] if options else [*before_the_bed(manifest, bed), before, after])
+    assert (manifest["unguarded"], manifest["no_points"]) == ([], [])
+    assert not [line for line in stamping.said if "came up after the start" in line]
+
+
+def before_the_bed(manifest: dict[str, Any], bed: Bed) -> list[str]:
+    """Guards at devices of this machine."""
+    return [name for name in manifest["guards"] if not name.startswith(bed.prefix)]
+
+
+def test_a_device_in_a_namespace_that_came_after_the_start_is_guarded(bed: Bed, tmp_path: Path) -> None:
+    """A container: its namespace, then a link to it, then a tunnel's device in it."""
+    places = ("--netns", bed.name("a"), "--rate", "1", "--port", "7097")
+    try:
+        with Stamping(tmp_path / "out", *places) as stamping:
+            run("ip", "netns", "add", bed.name("c"))
+            bed.ip("h1", "link", "add", "vc", "type", "veth", "peer", "name", "eth0", "netns", bed.name("c"))
+            with guest_tap(bed, "c", "vpn"):
+                wait_until(lambda: f"{bed.name('c')}:vpn" in stamping.manifest()["guards"])
+                assert n_programs(bed, "c", "vpn") == 1
+                # Packets that pass there pass other devices of this kernel: no guard stays.
+                for place, name in (("h1", "vc"), ("c", "eth0")):
+                    bed.ip(place, "link", "set", name, "up")
+                wait_until(lambda: n_programs(bed, "h1", "vc") == n_programs(bed, "c", "eth0") == 0)
+                manifest = stamping.end()
+    finally:
+        subprocess.run(["ip", "netns", "del", bed.name("c")], capture_output=True, check=False)
+    assert not [name for name in manifest["guards"] if name.endswith((":vc", ":eth0"))]
+
+
+ENDS = [(*end, way) for end in (("h2", "vl"), ("b", "late")) for way in (TCX_INGRESS, TCX_EGRESS)]
+
+
+def test_a_device_of_a_chosen_namespace_that_came_after_the_start_is_a_point(
+    bed: Bed, tmp_path: Path
+) -> None:
+    """b's packets pass h2:vb from the start; then b gets another link, with another address. That one is deleted and made
+    anew, and keeps its numbers."""
+    places = [word for place in ("h2", "b") for word in ("--netns", bed.name(place))]
+    try:
+        with Stamping(tmp_path / "out", *places, "--rate", "1", "--port", "7098") as stamping:
+            for _ in range(2):
+                bed.ip(
+                    "h2", "link", "add", "vl", "type", "veth", "peer", "name", "late", "netns", bed.name("b")
+                )
+                bed.ip("h2", "addr", "add", "10.95.0.1/24", "dev", "vl")
+                bed.ip("h2", "link", "set", "vl", "up")
+                bed.ip("b", "link", "set", "late", "up")
+                # At first there is only a guard, at the egress; in between, there is one more program.
+                wait_until(lambda: [n_programs(bed, *end) for end in ENDS] == [1] * 4)
+                bed.ip("b", "addr", "add", "10.95.0.2/24", "dev", "late")
+                with (
+                    bed.socket("b", socket.AF_INET, socket.SOCK_DGRAM) as server,
+                    bed.socket("h2", socket.AF_INET, socket.SOCK_DGRAM) as client,
+                ):
+                    server.bind(("10.95.0.2", 7098))
+                    server.settimeout(HANGS_S)
+                    client.sendto(b"late", ("10.95.0.2", 7098))
+                    assert server.recv(99) == b"late"
+                bed.ip("h2", "link", "del", "vl")
+            manifest = stamping.end()
+    finally:
+        subprocess.run(["ip", "-n", bed.name("h2"), "link", "del", "vl"], capture_output=True, check=False)
+    points = [f"{p['netns']}:{p['device']}" for p in manifest["points"] if p["direction"] == "in"]
+    assert {f"{bed.name('h2')}:vl", f"{bed.name('b')}:late"} < set(points) and len(points) == len(set(points))
+    assert total(manifest, "born") == total(manifest, "ended") == 2
+    collection = hops.load(tmp_path / "out")
+    assert collection.hops.groupby("packet").size().tolist() == [2, 2]
+
+
+def test_a_device_that_came_and_went_before_its_guard_is_named(bed: Bed, tmp_path: Path) -> None:
+    """nsight-stamp is stopped meanwhile, so that it learns of both at once. A veth pair does not lead out."""
+    places = ("--netns", bed.name("a"), "--rate", "1", "--port", "7099")
+    with Stamping(tmp_path / "out", *places) as stamping:
+        child = stamping.child()
+        os.kill(child, signal.SIGSTOP)
+        try:
+            with guest_tap(bed, "h1", "short"):
+                pass
+            bed.ip("h1", "link", "add", "short0", "type", "veth", "peer", "name", "short1")
+            bed.ip("h1", "link", "del", "short0")
+        finally:
+            os.kill(child, signal.SIGCONT)
+        manifest = stamping.end()
+    assert manifest["unguarded"] == [f"{bed.name('h1')}:short"]
+    assert [line for line in stamping.said if "came up after the start" in line and ":short;" in line]
+
+
+def test_a_namespace_that_was_deleted_is_not_kept(bed: Bed, tmp_path: Path) -> None:
+    """The kernel deletes the other end of its link with it."""
+    places = ("--netns", bed.name("a"), "--rate", "1", "--port", "7099")
+    with Stamping(tmp_path / "out", *places):
+        run("ip", "netns", "add", bed.name("c"))
+        bed.ip("h1", "link", "add", "vc", "type", "veth", "peer", "name", "eth0", "netns", bed.name("c"))
+        bed.ip("h1", "link", "set", "vc", "up")
+        wait_until(lambda: n_programs(bed, "h1", "vc") == 0)
+        run("ip", "netns", "del", bed.name("c"))
+        wait_until(lambda: " vc@" not in bed.ip("h1", "-o", "link", "show"))

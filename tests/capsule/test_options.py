@@ -77,13 +77,13 @@ def kind(name: str, **data: Any) -> dict[str, Any]:
 )
 def test_what_goes_out_of_a_device_that_hides_packets_is_seen_no_more(name: str) -> None:
     """After this device, the capsule is encrypted, or in a packet that no point parses: it would leave the host."""
-    assert points._device(kind(name), netns.current(), 0).boundary
-    assert points._device(kind("vxlan", gpe=True), netns.current(), 0).boundary
+    assert points.device(kind(name), netns.current(), 0).boundary
+    assert points.device(kind("vxlan", gpe=True), netns.current(), 0).boundary
 
 
 @pytest.mark.parametrize("name", ["veth", "bridge", "vlan", "bond", "macvlan", "vrf", "vxlan"])
 def test_packets_pass_from_a_virtual_device_to_the_next(name: str) -> None:
-    assert not points._device(kind(name), netns.current(), 0).boundary
+    assert not points.device(kind(name), netns.current(), 0).boundary
 
 
 def test_devices_that_lead_out_and_are_no_points_are_guarded(
@@ -140,7 +140,7 @@ def test_places_that_do_not_fit_are_errors_with_their_fix(
         points.vxlan_port(
             [
                 *points.choose(["web:vx0"], []),
-                points._device({**VXLAN, "linkinfo": {"info_kind": "vxlan"}}, netns.current(), 0),
+                points.device({**VXLAN, "linkinfo": {"info_kind": "vxlan"}}, netns.current(), 0),
             ]
         )
 
@@ -213,7 +213,7 @@ def test_what_was_chosen_is_stamped_or_skipped_and_what_was_stamped_has_an_end()
 
 def test_every_count_of_the_programs_has_words_and_a_loss() -> None:
     root = Path(__file__).resolve().parents[2]
-    names = set(_names(root / "tools/nsight-capsule/stamp/attach.c"))
+    names = set(_names(root / "tools/nsight-capsule/stamp/counts.c"))
     assert {f"skip_{name}" for name in account.SKIPPED} | set(account.TROUBLE) <= names
     known = {
         "drawn",

@@ -164,6 +164,13 @@ def test_what_nsight_stamp_counted_is_in_the_losses(tmp_path: Path) -> None:
     }
 
 
+def test_devices_that_came_while_it_ran_and_were_not_covered_are_in_the_losses(tmp_path: Path) -> None:
+    came = {"unguarded": ["h1:vpn", "h2:vpn"], "no_points": ["h1:v9"]}
+    c = hops.load(directory(tmp_path / "d", GOOD, **came))
+    assert lost(c) == {"capsule_unguarded": 2, "capsule_no_points": 1}
+    assert lost(hops.load(directory(tmp_path / "e", GOOD, unguarded=7))) == {}
+
+
 @pytest.mark.parametrize(
     "changed",
     [

@@ -12,7 +12,7 @@ import select
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from io import FileIO
 from pathlib import Path
@@ -24,7 +24,7 @@ from nsight_record.errors import EXIT_INTERRUPTED, EXIT_IO, EXIT_OK, RecordError
 from nsight_record.progress import Progress
 from nsight_record.supervisor import Signals
 
-from . import __version__, account, alone, points, settings, stamp
+from . import __version__, account, alone, late, points, settings, stamp
 from .arguments import DEFAULT_RATE, parser
 
 FORMAT = "nsight-capsules"
@@ -119,8 +119,22 @@ def _options(args: argparse.Namespace, devices: Sequence[points.Device]) -> tupl
     return options, described
 
 
-def _wait(run: stamp.Stamp, signals: Signals, duration: float | None, progress: Progress) -> str:
-    """Wait until the time is over, a signal comes, or nsight-stamp ends; returns which."""
+def _follow(came: late.Late, capture: Capture) -> None:
+    """Take note of devices that came, at once, in case this process is killed."""
+    with contextlib.suppress(RecordError):  # nsight-stamp ended, which _wait notices
+        if came.look(capture.directory):
+            came.save(capture)
+
+
+def _wait(
+    run: stamp.Stamp,
+    signals: Signals,
+    duration: float | None,
+    progress: Progress,
+    meanwhile: Callable[[], None],
+) -> str:
+    """Wait until the time is over, a signal comes, or nsight-stamp ends; returns which. Calls ``meanwhile()`` ten
+    times a second."""
     began = time.monotonic()
     poller = select.poll()
     poller.register(signals.read_fd, select.POLLIN)
@@ -131,6 +145,7 @@ def _wait(run: stamp.Stamp, signals: Signals, duration: float | None, progress: 
         if duration is not None and elapsed >= duration:
             return "duration"
         progress.draw(elapsed, duration, "stamping")
+        meanwhile()
         poller.poll(100 if duration is None else min(100, (duration - elapsed) * 1000 + 1))
     return "error: nsight-stamp ended"
 
@@ -176,28 +191,20 @@ def _run(
         try:
             run.ready()
             capture.manifest["start"] = host.Clocks().now()
-            capture.save()
+            came = late.Late(args, devices, guards, progress)
+            came.look_at_all(capture.directory)
+            came.save(capture)
             progress.say(f"stamping at {2 * len(devices)} points of {len(devices)} devices")
-            stopped_by = _wait(run, signals, args.duration, progress)
+            stopped_by = _wait(run, signals, args.duration, progress, lambda: _follow(came, capture))
             progress.clear()
-            _late(capture, args, [*devices, *guards], points.vxlan_port(devices), progress)
+            _follow(came, capture)
+            came.save(capture)
+            came.warn()
             return _finish(capture, run, stopped_by, progress)
         finally:
             run.stop()
             capture.release_reserve()
             capture.hand_over()
-
-
-def _late(
-    capture: Capture, args: argparse.Namespace, known: Sequence[points.Device], port: int, progress: Progress
-) -> None:
-    """Name the devices that lead out and are neither points nor guards: they came after the start."""
-    found = [] if args.match or args.leave else points.guards(known, port)[0]
-    capture.manifest["unguarded"] = [d.label() for d in found]
-    if found:
-        progress.warn(
-            f"devices that lead out and came up after the start: {', '.join(d.label() for d in found)}; capsules of packets that left there stayed in them"
-        )
 
 
 def _finish(capture: Capture, run: stamp.Stamp, stopped_by: str, progress: Progress) -> int:

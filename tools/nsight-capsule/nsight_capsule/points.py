@@ -59,7 +59,7 @@ class Device:
         return f"{self.netns.label}:{self.name}" if self.netns.label else self.name
 
 
-def _links() -> list[dict[str, Any]]:
+def links() -> list[dict[str, Any]]:
     """The ``ip`` command's description of the devices of this namespace; ``netns``: which one that was, its
     inode number and cookie. The path that led here may lead to another one later."""
     done = subprocess.run(["ip", "-j", "-d", "addr", "show"], capture_output=True, text=True, check=False)
@@ -70,7 +70,18 @@ def _links() -> list[dict[str, Any]]:
     return [link | {"netns": here} for link in links if link.get("ifname")]
 
 
-def _device(link: dict[str, Any], ns: Netns, space: int) -> Device:
+def kind_leads_out(kind: str) -> bool:
+    """Whether packets that leave by such a device are not seen again."""
+    return kind not in _WITHIN
+
+
+def leads_out(device: Device, port: int) -> bool:
+    """Whether capsules must be taken off at the device. ``port``: UDP port of the VXLAN that points parse."""
+    return device.boundary or device.vxlan_port not in (None, port)
+
+
+def device(link: dict[str, Any], ns: Netns, space: int) -> Device:
+    """What a description of ``links`` says. ``space``: number of the namespace."""
     info = link.get("linkinfo") or {}
     kind, data = info.get("info_kind", ""), info.get("info_data") or {}
     loopback = link.get("link_type") == "loopback"
@@ -78,13 +89,13 @@ def _device(link: dict[str, Any], ns: Netns, space: int) -> Device:
     return Device(
         replace(ns, inum=inode), space, link["ifname"], link["ifindex"], kind or ("lo" if loopback else ""), link.get("mtu", 1500),
         ethernet=link.get("link_type") in ("ether", "loopback"), bridged=info.get("info_slave_kind") == "bridge",
-        boundary=not loopback and (kind not in _WITHIN or bool(data.get("gpe"))),
+        boundary=not loopback and (kind_leads_out(kind) or bool(data.get("gpe"))),
         vxlan_port=data.get("port", VXLAN_PORT) if kind == "vxlan" else None,
         qdisc=link.get("qdisc", ""), cookie=cookie,
     )  # fmt: skip
 
 
-def _by_itself(link: dict[str, Any]) -> bool:
+def by_itself(link: dict[str, Any]) -> bool:
     """Whether a device becomes a point without being named: it is up, not loopback, and not a bridge that
     only forwards."""
     if "UP" not in link.get("flags", ()) or link.get("link_type") == "loopback":
@@ -116,7 +127,7 @@ class Spaces:
         """The namespace of this name, its number, and its devices. Raises RecordError."""
         ns = netns.find(name) if name else netns.current()
         if ns.inum not in self._seen:
-            self._seen[ns.inum] = (ns, len(self._seen), netns.call_in(ns, _links))
+            self._seen[ns.inum] = (ns, len(self._seen), netns.call_in(ns, links))
         return self._seen[ns.inum]
 
     def named(self, text: str) -> Device:
@@ -125,14 +136,14 @@ class Spaces:
         ns, number, links = self.of(space)
         for link in links:
             if link["ifname"] == name:
-                return _device(link, ns, number)
+                return device(link, ns, number)
         names = ", ".join(link["ifname"] for link in links)
         raise Usage(f"--point {text}: no such device", f"{space or 'this namespace'} has {names}")
 
     def all(self, name: str) -> list[Device]:
         """The devices of a namespace that become points without being named."""
         ns, number, links = self.of(name)
-        return [_device(link, ns, number) for link in links if _by_itself(link)]
+        return [device(link, ns, number) for link in links if by_itself(link)]
 
 
 def guards(points: Sequence[Device], port: int) -> tuple[list[Device], list[str]]:
@@ -144,17 +155,16 @@ def guards(points: Sequence[Device], port: int) -> tuple[list[Device], list[str]
     known, found, unseen = {(d.netns.inum, d.cookie, d.ifindex) for d in points}, [], []
     for ns in netns.everywhere():
         try:
-            links = netns.call_in(ns, _links)
+            rows = netns.call_in(ns, links)
         except (RecordError, OSError):
             if ns.path and ns.path.exists():
                 unseen.append(ns.label or str(ns.inum))
             continue
-        devices = [_device(link, ns, 0) for link in links if "UP" in link.get("flags", ())]
+        devices = [device(row, ns, 0) for row in rows if "UP" in row.get("flags", ())]
         found += [
             replace(d, boundary=True)
             for d in devices
-            if (d.boundary or d.vxlan_port not in (None, port))
-            and (d.netns.inum, d.cookie, d.ifindex) not in known
+            if leads_out(d, port) and (d.netns.inum, d.cookie, d.ifindex) not in known
         ]
     return found, unseen
 

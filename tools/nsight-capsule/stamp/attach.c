@@ -10,12 +10,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -27,39 +23,8 @@
 #define TCX_BEFORE  (1u << 3)
 
 static struct nsight_stamp_bpf *sockets, *points[NSC_POINTS];
-static struct nsight_stamp_bpf *guards[2]; /* for devices without and with Ethernet */
 static int links[NSC_POINTS];
 static struct bpf_link *cgroup_link;
-
-static const char *const count_names[] = {
-	[NSC_C_DRAWN] = "drawn",
-	[NSC_C_BORN] = "born",
-	[NSC_C_SKIP_MTU] = "skip_mtu",
-	[NSC_C_SKIP_GSO] = "skip_gso",
-	[NSC_C_SKIP_FRAGMENT] = "skip_fragment",
-	[NSC_C_SKIP_MULTICAST] = "skip_multicast",
-	[NSC_C_SKIP_PADDED] = "skip_padded",
-	[NSC_C_SKIP_TUNNEL] = "skip_tunnel",
-	[NSC_C_SKIP_MEMORY] = "skip_memory",
-	[NSC_C_SKIP_ROOM] = "skip_room",
-	[NSC_C_STAMPED] = "stamped",
-	[NSC_C_DUMPED] = "dumped",
-	[NSC_C_DUMP_LOST] = "dump_lost",
-	[NSC_C_CAME] = "came",
-	[NSC_C_ENDED] = "ended",
-	[NSC_C_END_LOST] = "end_lost",
-	[NSC_C_LEFT] = "left",
-	[NSC_C_LEFT_LOST] = "left_lost",
-	[NSC_C_COPIES] = "copies",
-	[NSC_C_FOREIGN] = "foreign",
-	[NSC_C_FORGED] = "forged",
-	[NSC_C_NOT_WRITTEN] = "not_written",
-	[NSC_C_NOT_STRIPPED] = "not_stripped",
-	[NSC_C_TAKEN_OFF] = "taken_off",
-	[NSC_C_MATCHED] = "matched",
-	[NSC_C_MATCH_LOST] = "match_lost",
-	[NSC_C_UNMATCHABLE] = "unmatchable",
-};
 
 /* Whether this is the first device of its namespace, so that each namespace is handled once. */
 static bool first_there(const struct device *devices, int i)
@@ -70,11 +35,13 @@ static bool first_there(const struct device *devices, int i)
 	return true;
 }
 
-static void add_address(uint32_t number, const struct sockaddr *from)
+/* An address of a namespace; false: not one of IP. */
+static bool set_address(uint32_t number, const struct sockaddr *from, bool present)
 {
 	struct {
 		uint32_t number, address[4];
 	} key = {.number = number};
+	int map = bpf_map__fd(sockets->maps.addresses);
 	uint8_t one = 1;
 
 	if (from->sa_family == AF_INET) {
@@ -83,9 +50,21 @@ static void add_address(uint32_t number, const struct sockaddr *from)
 	} else if (from->sa_family == AF_INET6) {
 		memcpy(key.address, &((const struct sockaddr_in6 *)from)->sin6_addr, 16);
 	} else {
+		return false;
+	}
+	return present ? !bpf_map_update_elem(map, &key, &one, BPF_ANY)
+		       : !bpf_map_delete_elem(map, &key);
+}
+
+void attach_address(const struct device *devices, int n, uint64_t cookie,
+		    const struct sockaddr_storage *address, bool present)
+{
+	for (int i = 0; i < n; i++) {
+		if (devices[i].cookie != cookie)
+			continue;
+		set_address(devices[i].namespace_number, (const struct sockaddr *)address, present);
 		return;
 	}
-	bpf_map_update_elem(bpf_map__fd(sockets->maps.addresses), &key, &one, BPF_ANY);
 }
 
 static void must_enter(const struct device *device)
@@ -95,27 +74,25 @@ static void must_enter(const struct device *device)
 		     "%s: it is no longer the namespace that was looked at", device->netns);
 }
 
-/* Learn the addresses of the device's namespace, and its cookie. */
-static void learn(struct device *device)
+/* Learn the addresses of the current namespace, which is the device's, and its cookie. */
+static bool learn(struct device *device)
 {
 	struct ifaddrs *list, *each;
 	struct stat is;
 	uint8_t one = 1;
 
-	must_enter(device);
 	if (getifaddrs(&list))
-		fail(EXIT_REFUSED, NULL, "%s: addresses: %s", device->netns, strerror(errno));
+		return false;
 	for (each = list; each; each = each->ifa_next)
 		if (each->ifa_addr)
-			add_address(device->namespace_number, each->ifa_addr);
+			set_address(device->namespace_number, each->ifa_addr, true);
 	freeifaddrs(list);
 	device->cookie = namespace_cookie();
 	if (!device->cookie || stat("/proc/thread-self/ns/net", &is))
-		fail(EXIT_REFUSED, "Linux 5.14 and later have it", "%s: its cookie: %s",
-		     device->netns, strerror(errno));
+		return false;
 	device->inode = is.st_ino;
-	bpf_map_update_elem(bpf_map__fd(sockets->maps.namespaces), &device->cookie, &one, BPF_ANY);
-	namespace_leave();
+	return !bpf_map_update_elem(bpf_map__fd(sockets->maps.namespaces), &device->cookie, &one,
+				    BPF_ANY);
 }
 
 static void refused(const char *what)
@@ -147,19 +124,24 @@ static void load_sockets(const struct nsc_config *config, uint16_t session, uint
 	bpf_map_update_elem(bpf_map__fd(sockets->maps.config), &zero, config, BPF_ANY);
 }
 
-static void share(struct bpf_map *to, const struct bpf_map *from)
+static bool share(struct nsight_stamp_bpf *p)
 {
-	if (bpf_map__reuse_fd(to, bpf_map__fd(from)))
-		refused("BPF maps");
+	return !bpf_map__reuse_fd(p->maps.config, bpf_map__fd(sockets->maps.config)) &&
+	       !bpf_map__reuse_fd(p->maps.counts, bpf_map__fd(sockets->maps.counts)) &&
+	       !bpf_map__reuse_fd(p->maps.records, bpf_map__fd(sockets->maps.records)) &&
+	       !bpf_map__reuse_fd(p->maps.addresses, bpf_map__fd(sockets->maps.addresses)) &&
+	       !bpf_map__reuse_fd(p->maps.last_chosen, bpf_map__fd(sockets->maps.last_chosen));
 }
 
+/* NULL: errno says why not. */
 static struct nsight_stamp_bpf *load_point(const struct device *device, int number, bool egress,
 					   uint16_t session, bool match)
 {
 	struct nsight_stamp_bpf *p = nsight_stamp_bpf__open();
+	int error;
 
 	if (!p)
-		refused("BPF programs");
+		return NULL;
 	p->rodata->point = number;
 	p->rodata->namespace_number = device->namespace_number;
 	p->rodata->ethernet = device->ethernet;
@@ -167,19 +149,27 @@ static struct nsight_stamp_bpf *load_point(const struct device *device, int numb
 	p->rodata->boundary = device->boundary;
 	p->rodata->bridged = device->bridged;
 	p->rodata->session = session;
-	share(p->maps.config, sockets->maps.config);
-	share(p->maps.counts, sockets->maps.counts);
-	share(p->maps.records, sockets->maps.records);
-	share(p->maps.addresses, sockets->maps.addresses);
-	share(p->maps.last_chosen, sockets->maps.last_chosen);
 	bpf_map__set_autocreate(p->maps.namespaces, false);
 	bpf_map__set_autocreate(p->maps.connections, false);
 	bpf_program__set_autoload(p->progs.at_socket, false);
 	bpf_program__set_autoload(p->progs.each_connection, false);
 	bpf_program__set_autoload(match ? p->progs.at_point : p->progs.at_match, false);
-	if (nsight_stamp_bpf__load(p))
-		refused("BPF program of a point");
-	return p;
+	if (share(p) && !nsight_stamp_bpf__load(p))
+		return p;
+	error = errno;
+	nsight_stamp_bpf__destroy(p);
+	errno = error;
+	return NULL;
+}
+
+int attach_load_guard(bool ethernet, uint16_t session)
+{
+	struct device any = {.ethernet = ethernet, .boundary = true};
+	struct nsight_stamp_bpf *guard = load_point(&any, NSC_GUARD, true, session, false);
+
+	if (!guard)
+		refused("BPF program of guards");
+	return bpf_program__fd(guard->progs.at_point);
 }
 
 /* A kernel without TCX links also lacks other features, which only the verifier would report. */
@@ -206,9 +196,16 @@ struct attached attach_load(struct device *devices, int n, const struct nsc_conf
 
 			points[number] = load_point(&devices[i], number, way, session, match);
 			links[number] = -1;
+			if (!points[number])
+				refused("BPF program of a point");
 		}
-		if (first_there(devices, i))
-			learn(&devices[i]);
+		if (!first_there(devices, i))
+			continue;
+		must_enter(&devices[i]);
+		if (!learn(&devices[i]))
+			fail(EXIT_REFUSED, "Linux 5.14 and later have cookies of namespaces",
+			     "%s: its addresses and cookie: %s", devices[i].netns, strerror(errno));
+		namespace_leave();
 	}
 	made.records = bpf_map__fd(sockets->maps.records);
 	made.counts = bpf_map__fd(sockets->maps.counts);
@@ -223,7 +220,7 @@ struct attached attach_load(struct device *devices, int n, const struct nsc_conf
  * A TCX link, which libbpf 1.1 cannot create. It ends when its last descriptor is closed. It goes
  * before existing programs: one of them might pass the packet on without running those after it.
  */
-static int tcx_link(int program, uint32_t ifindex, bool egress)
+int attach_link(int program, uint32_t ifindex, bool egress)
 {
 	union bpf_attr attr = {0};
 
@@ -234,23 +231,31 @@ static int tcx_link(int program, uint32_t ifindex, bool egress)
 	return syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr));
 }
 
+/* In the device's namespace. False: errno says why not. */
+static bool link_point(const struct device *device, int i, bool match)
+{
+	for (int way = 0; way < 2; way++) {
+		int number = 1 + 2 * i + way;
+		const struct bpf_program *program =
+			match ? points[number]->progs.at_match : points[number]->progs.at_point;
+
+		links[number] = attach_link(bpf_program__fd(program), device->ifindex, way);
+		if (links[number] < 0)
+			return false;
+	}
+	return true;
+}
+
 void attach_all(const struct device *devices, int n, const char *cgroup, bool match)
 {
 	int fd;
 
 	for (int i = 0; i < n; i++) {
 		must_enter(&devices[i]);
-		for (int way = 0; way < 2; way++) {
-			int number = 1 + 2 * i + way;
-			const struct bpf_program *program = match ? points[number]->progs.at_match
-								  : points[number]->progs.at_point;
-
-			links[number] = tcx_link(bpf_program__fd(program), devices[i].ifindex, way);
-			if (links[number] < 0)
-				fail(EXIT_REFUSED, "check that the device is still there",
-				     "device %u of %s: %s", devices[i].ifindex, devices[i].netns,
-				     strerror(errno));
-		}
+		if (!link_point(&devices[i], i, match))
+			fail(EXIT_REFUSED, "check that the device is still there",
+			     "device %u of %s: %s", devices[i].ifindex, devices[i].netns,
+			     strerror(errno));
 		namespace_leave();
 	}
 	if (match || !cgroup)
@@ -266,33 +271,34 @@ void attach_all(const struct device *devices, int n, const char *cgroup, bool ma
 		     strerror(errno));
 }
 
-void attach_guards(const struct device *devices, int n, uint16_t session)
+static void release_point(int number)
 {
-	struct rlimit files;
+	if (!points[number])
+		return;
+	if (links[number] >= 0)
+		close(links[number]);
+	nsight_stamp_bpf__destroy(points[number]);
+	points[number] = NULL;
+}
 
-	if (!getrlimit(RLIMIT_NOFILE, &files)) {
-		files.rlim_cur = files.rlim_max;
-		setrlimit(RLIMIT_NOFILE, &files);
-	}
-	for (int i = 0; i < n; i++) {
-		struct nsight_stamp_bpf **guard = &guards[devices[i].ethernet];
+bool attach_later(struct device *devices, int i, uint16_t session, bool match)
+{
+	bool done;
 
-		if (!*guard)
-			*guard = load_point(&devices[i], NSC_GUARD, true, session, false);
-		/* Else the namespace was removed, and its devices with it. */
-		if (!namespace_enter(devices[i].netns, devices[i].cookie, devices[i].inode))
-			continue;
-		/* The link ends with this process. */
-		if (tcx_link(bpf_program__fd((*guard)->progs.at_point), devices[i].ifindex, true) <
-			    0 &&
-		    errno != ENODEV)
-			fail(EXIT_REFUSED,
-			     errno == EMFILE ? "raise the limit of open files (ulimit -n)"
-					     : "--leave lets capsules leave this kernel",
-			     "device %u of %s, which leads out and is no point: %s",
-			     devices[i].ifindex, devices[i].netns, strerror(errno));
-		namespace_leave();
+	for (int way = 0; way < 2; way++) {
+		int number = 1 + 2 * i + way;
+
+		release_point(number);
+		points[number] = load_point(&devices[i], number, way, session, match);
+		links[number] = -1;
+		if (!points[number])
+			return false;
 	}
+	if (!namespace_enter(devices[i].netns, devices[i].cookie, devices[i].inode))
+		return false;
+	done = learn(&devices[i]) && link_point(&devices[i], i, match);
+	namespace_leave();
+	return done;
 }
 
 static void iterate(const struct bpf_link *link)
@@ -338,51 +344,6 @@ void attach_release_sockets(void)
 
 void attach_release_points(void)
 {
-	for (int i = 1; i < NSC_POINTS; i++) {
-		if (!points[i])
-			continue;
-		if (links[i] >= 0)
-			close(links[i]);
-		nsight_stamp_bpf__destroy(points[i]);
-		points[i] = NULL;
-	}
-}
-
-static uint64_t sum_of_cores(int map, uint32_t key)
-{
-	int cpus = libbpf_num_possible_cpus();
-	uint64_t values[cpus > 0 ? cpus : 1], sum = 0;
-
-	if (cpus <= 0 || bpf_map_lookup_elem(map, &key, values))
-		return 0;
-	for (int i = 0; i < cpus; i++)
-		sum += values[i];
-	return sum;
-}
-
-void attach_print_counts(char *to, uint32_t bytes)
-{
-	int map = bpf_map__fd(sockets->maps.counts);
-	uint32_t at = snprintf(to, bytes, "{");
-	bool more = false;
-
-	for (uint32_t point = 0; point < NSC_POINTS; point++) {
-		bool any = false;
-
-		for (uint32_t what = 0; what < NSC_N_COUNTS; what++) {
-			uint64_t n = sum_of_cores(map, point * NSC_N_COUNTS + what);
-
-			if (!n || at + 64 > bytes)
-				continue;
-			if (!any)
-				at += snprintf(to + at, bytes - at, "%s\"%u\": {", more ? ", " : "",
-					       point);
-			at += snprintf(to + at, bytes - at, "%s\"%s\": %" PRIu64, any ? ", " : "",
-				       count_names[what], n);
-			any = more = true;
-		}
-		if (any)
-			at += snprintf(to + at, bytes - at, "}");
-	}
-	snprintf(to + at, bytes - at, "}");
+	for (int i = 1; i < NSC_POINTS; i++)
+		release_point(i);
 }

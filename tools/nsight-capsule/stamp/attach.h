@@ -8,9 +8,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #define MOST_DEVICES ((NSC_POINTS - 1) / 2)
-#define MOST_GUARDS  4096
 
 struct device {
 	const char *netns; /* path */
@@ -33,8 +33,19 @@ struct attached attach_load(struct device *devices, int n, const struct nsc_conf
 			    uint16_t session, uint32_t ring_bytes, bool match);
 /* Attach the points, and then the sockets of this cgroup (version 2). */
 void attach_all(const struct device *devices, int n, const char *cgroup, bool match);
-/* Take capsules off where packets go out of these devices, which are no points. */
-void attach_guards(const struct device *devices, int n, uint16_t session);
+/*
+ * Load and attach points for devices[i], which came later or replaces one that is gone. False: it
+ * does not exist any more, or the kernel refused.
+ */
+bool attach_later(struct device *devices, int i, uint16_t session, bool match);
+/* An address that the namespace with this cookie now has, or no longer has. */
+void attach_address(const struct device *devices, int n, uint64_t cookie,
+		    const struct sockaddr_storage *address, bool present);
+/* Load the program of guards; returns its descriptor. */
+int attach_load_guard(bool ethernet, uint16_t session);
+/* Attach a tc program to a device of the current namespace, until the returned link is closed. -1:
+ * errno says why not. */
+int attach_link(int program, uint32_t ifindex, bool egress);
 enum existing {
 	FOLLOW,	  /* apply the filter */
 	RELEASE,  /* remove marks that were set here; marks of other programs stay */
@@ -50,7 +61,5 @@ uint64_t attach_existing(const struct device *devices, int n, enum existing what
 /* Sockets first, so that there are no new capsules when the points are detached. */
 void attach_release_sockets(void);
 void attach_release_points(void);
-/* Print the counts of all cores as JSON. */
-void attach_print_counts(char *to, uint32_t bytes);
 
 #endif

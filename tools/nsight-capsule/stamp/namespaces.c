@@ -18,14 +18,19 @@
 
 static int home = -1;
 
+static void remember_home(void)
+{
+	if (home < 0)
+		home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+}
+
 /* False: errno says why not. */
 static bool enter_path(const char *netns)
 {
 	int fd = open(netns, O_RDONLY | O_CLOEXEC);
 	int error;
 
-	if (home < 0)
-		home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	remember_home();
 	if (fd < 0)
 		return false;
 	error = setns(fd, CLONE_NEWNET) ? errno : 0;
@@ -39,6 +44,12 @@ void namespace_leave(void)
 	if (setns(home, CLONE_NEWNET))
 		fail(EXIT_REFUSED, NULL, "cannot return to the network namespace: %s",
 		     strerror(errno));
+}
+
+bool namespace_make(void)
+{
+	remember_home();
+	return !unshare(CLONE_NEWNET);
 }
 
 uint64_t namespace_cookie(void)

@@ -12,6 +12,8 @@
  */
 bool namespace_enter(const char *netns, uint64_t cookie, uint64_t inode);
 void namespace_leave(void);
+/* Enter a new namespace, which ends when the last descriptor that was opened in it is closed. */
+bool namespace_make(void);
 /* Cookie of the current thread's namespace; it is never reused. 0: the kernel has no cookies. */
 uint64_t namespace_cookie(void);
 /*

@@ -5,7 +5,9 @@
  */
 #include "attach.h"
 #include "control.h"
+#include "counts.h"
 #include "fail.h"
+#include "guards.h"
 #include "spool.h"
 
 #include <errno.h>
@@ -28,9 +30,9 @@ static const char usage[] =
 	"Put capsules into packets and collect them into DIR/capsules, until SIGTERM or SIGINT.\n"
 	"\n"
 	"      --point P      a device: path of its network namespace, its index, a number of the\n"
-	"                     namespace, and letters: e Ethernet, b boundary of the host, s port "
-	"of\n"
-	"                     a bridge, - none; inode number and cookie of the namespace, in case\n"
+	"                     namespace, and letters: e Ethernet, b boundary of the host, i the\n"
+	"                     same but packets leave at ingress, s port of a bridge, - none; inode "
+	"number and cookie of the namespace, in case\n"
 	"                     the path leads to another one\n"
 	"      --guard P      a device that leads out and is no point, in the form of --point:\n"
 	"                     capsules are taken off there\n"
@@ -63,43 +65,57 @@ static void on_signal(int sig)
 	asked_to_stop = 1;
 }
 
-static uint64_t number(const char *text, uint64_t most)
+static bool is_number(const char *text, uint64_t most, uint64_t *value)
 {
 	char *end;
-	uint64_t value;
 
 	errno = 0;
-	value = strtoull(text, &end, 10);
-	if (errno || end == text || *end || *text == '-' || value > most)
+	*value = strtoull(text, &end, 10);
+	return !errno && end != text && !*end && *text != '-' && *value <= most;
+}
+
+static uint64_t number(const char *text, uint64_t most)
+{
+	uint64_t value;
+
+	if (!is_number(text, most, &value))
 		fail(EXIT_USAGE, "see nsight-stamp --help", "%s is not a number from 0 to %" PRIu64,
 		     text, most);
 	return value;
 }
 
-static struct device device_of(char *text)
+/* False: a part is missing or not valid. */
+static bool parse_device(char *text, struct device *to)
 {
-	char *rest, *netns = strtok_r(text, ",", &rest), *ifindex = strtok_r(NULL, ",", &rest),
-		    *space = strtok_r(NULL, ",", &rest), *flags = strtok_r(NULL, ",", &rest),
-		    *inode = strtok_r(NULL, ",", &rest), *cookie = strtok_r(NULL, ",", &rest);
+	char *rest, *netns = strtok_r(text, ",", &rest), *parts[5];
+	uint64_t ifindex, space, inode = 0, cookie = 0;
 
-	if (!flags || (inode && !cookie))
-		fail(EXIT_USAGE, "see nsight-stamp --help", "%s: four or six parts are needed",
-		     text);
-	return (struct device){.netns = netns,
-			       .ifindex = number(ifindex, INT32_MAX),
-			       .namespace_number = number(space, INT32_MAX),
-			       .ethernet = strchr(flags, 'e'),
-			       .boundary = strchr(flags, 'b'),
-			       .bridged = strchr(flags, 's'),
-			       .inode = inode ? number(inode, UINT64_MAX) : 0,
-			       .cookie = cookie ? number(cookie, UINT64_MAX) : 0};
+	for (int i = 0; i < 5; i++)
+		parts[i] = strtok_r(NULL, ",", &rest);
+	if (!parts[2] || !is_number(parts[0], INT32_MAX, &ifindex) ||
+	    !is_number(parts[1], INT32_MAX, &space))
+		return false;
+	if (parts[3] && (!parts[4] || !is_number(parts[3], UINT64_MAX, &inode) ||
+			 !is_number(parts[4], UINT64_MAX, &cookie)))
+		return false;
+	*to = (struct device){.netns = netns,
+			      .ifindex = ifindex,
+			      .namespace_number = space,
+			      .ethernet = strchr(parts[2], 'e'),
+			      .boundary = strchr(parts[2], 'b'),
+			      .bridged = strchr(parts[2], 's'),
+			      .inode = inode,
+			      .cookie = cookie};
+	return true;
 }
 
 static void add(struct device *devices, int *n, int most, char *text, const char *hint)
 {
 	if (*n == most)
 		fail(EXIT_USAGE, hint, "more than %d devices", most);
-	devices[(*n)++] = device_of(text);
+	if (!parse_device(text, &devices[(*n)++]))
+		fail(EXIT_USAGE, "see nsight-stamp --help",
+		     "%s: a device has four or six parts, with numbers", text);
 }
 
 static void parse(int argc, char **argv, struct arguments *args)
@@ -161,8 +177,52 @@ static void parse(int argc, char **argv, struct arguments *args)
 	args->dir = argv[optind];
 }
 
-/* Requests at DIR/control: "counts", or settings. The answer is JSON, or "error: ...". */
-static void answer(int fd, const struct attached *attached, const struct arguments *args)
+/* "point I DEVICE": it came later, or replaces devices[I]. */
+static bool add_point(struct arguments *args, char *text)
+{
+	char *rest, *index = strtok_r(text, " ", &rest), *words = strdup(rest); /* kept */
+	struct device device;
+	uint64_t i;
+
+	if (!index || !is_number(index, MOST_DEVICES - 1, &i) || i > (uint64_t)args->n || !words ||
+	    !parse_device(words, &device))
+		return false;
+	args->devices[i] = device;
+	if (!attach_later(args->devices, i, args->session, args->match))
+		return false;
+	args->n += i == (uint64_t)args->n;
+	guards_remove(&device);
+	return true;
+}
+
+/* "guard DEVICE", "pass DEVICE", "point I DEVICE": what nsight-capsule found out about it. */
+static const char *place(struct arguments *args, char *text)
+{
+	char *rest, *verb = strtok_r(text, " ", &rest);
+	struct device device;
+	bool exposed = false;
+
+	if (!strcmp(verb, "point"))
+		return add_point(args, rest) ? "{}" : "error: it is gone";
+	if (!parse_device(rest, &device))
+		return "error: no such device";
+	if (!strcmp(verb, "pass"))
+		guards_remove(&device);
+	else if (!guards_keep(&device, &exposed))
+		return "error: it is gone";
+	return exposed ? "{\"exposed\": true}" : "{\"exposed\": false}";
+}
+
+static bool starts(const char *text, const char *with)
+{
+	return !strncmp(text, with, strlen(with));
+}
+
+/*
+ * Requests at DIR/control: "counts"; "late" for devices that came; what they are; or settings. The
+ * answer is JSON, or "error: ...".
+ */
+static void answer(int fd, const struct attached *attached, struct arguments *args)
 {
 	static char text[4096], reply[1 << 16];
 	struct sockaddr_un from;
@@ -176,7 +236,11 @@ static void answer(int fd, const struct attached *attached, const struct argumen
 	text[n] = 0;
 	if (!strcmp(text, "counts")) {
 		spool_take();
-		attach_print_counts(reply, sizeof(reply));
+		counts_print(attached->counts, reply, sizeof(reply));
+	} else if (!strcmp(text, "late")) {
+		guards_print(reply, sizeof(reply));
+	} else if (starts(text, "guard ") || starts(text, "pass ") || starts(text, "point ")) {
+		strcpy(reply, place(args, text));
 	} else if (control_set(attached->config, text, &wrong)) {
 		if (!args->match)
 			attach_existing(args->devices, args->n, FOLLOW, &refused);
@@ -187,15 +251,23 @@ static void answer(int fd, const struct attached *attached, const struct argumen
 	sendto(fd, reply, strlen(reply), MSG_DONTWAIT, (struct sockaddr *)&from, size);
 }
 
-static void run(const struct arguments *args, const struct attached *attached, int control)
+static void follow_devices(const struct arguments *args)
 {
-	struct pollfd wait = {.fd = control, .events = POLLIN};
+	while (guards_changed(args->devices, args->n))
+		spool_take(); /* the ring must not fill up meanwhile */
+}
+
+static void run(struct arguments *args, const struct attached *attached, int control, int links)
+{
+	struct pollfd wait[] = {{.fd = control, .events = POLLIN}, {.fd = links, .events = POLLIN}};
 
 	while (!asked_to_stop) {
-		poll(&wait, 1, args->every_ms);
-		if (wait.revents & POLLIN)
+		wait[0].revents = wait[1].revents = 0;
+		poll(wait, 2, args->every_ms);
+		if (wait[1].revents)
+			follow_devices(args);
+		if (wait[0].revents & POLLIN)
 			answer(control, attached, args);
-		wait.revents = 0;
 		spool_take();
 	}
 }
@@ -213,6 +285,7 @@ static void end(const struct arguments *args, const struct attached *attached)
 	attach_release_sockets();
 	for (uint64_t waited = 0; waited < args->grace_ms; waited += 10) {
 		usleep(10000);
+		follow_devices(args);
 		spool_take();
 	}
 	if (!args->match)
@@ -232,7 +305,7 @@ int main(int argc, char **argv)
 	const char *wrong = "";
 	struct spool spool;
 	uint16_t session;
-	int control;
+	int control, links;
 
 	if (getrandom(&session, sizeof(session), 0) == sizeof(session))
 		args.session = session;
@@ -251,17 +324,18 @@ int main(int argc, char **argv)
 	}
 	spool_open(args.dir, attached.records, args.session);
 	control = control_open(args.dir);
-	attach_guards(args.guards, args.n_guards, args.session);
+	links = guards_watch(args.session, !args.match && !config.leave);
+	guards_attach(args.guards, args.n_guards);
 	attach_all(args.devices, args.n, args.cgroup, args.match);
 	if (!args.match)
 		existing = attach_existing(args.devices, args.n, FOLLOW, &refused);
 	printf("stamping\n");
 	fflush(stdout);
-	run(&args, &attached, control);
+	run(&args, &attached, control, links);
 	end(&args, &attached);
 	spool = spool_close();
 	control_close(args.dir);
-	attach_print_counts(counts, sizeof(counts));
+	counts_print(attached.counts, counts, sizeof(counts));
 	printf("{\"records\": %" PRIu64 ", \"unwritten\": %" PRIu64 ", \"existing\": %" PRIu64
 	       ", \"existing_refused\": %" PRIu64 ", \"counts\": %s}\n",
 	       spool.written, spool.unwritten, existing, refused, counts);

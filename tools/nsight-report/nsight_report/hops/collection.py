@@ -128,6 +128,9 @@ def load(path: Path) -> Collection:
     counts = _counts(raw, len(points))
     for name in COUNTED:
         ledger.add(f"capsule_{name}", sum(of.get(name, 0) for of in counts.values()))
+    for name in ("no_points", "unguarded"):  # devices that came while it ran
+        came = raw.get(name)
+        ledger.add(f"capsule_{name}", len(came) if isinstance(came, list) else 0)
     found = records.read(path / "capsules", len(points), ledger)
     match = found["kind"] == records.MATCH
     by_fields = bool(len(found)) and bool(match[0])
