@@ -8,7 +8,10 @@ import os
 import platform
 import select
 import socket
+import stat
 import struct
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +19,9 @@ from typing import Any
 
 import pytest
 
-from capsule.bed import V4, V6, Bed, exchange, guest_tap
+from capsule.bed import V4, V6, Bed, exchange, guest_tap, run
 from capsule.stamping import Stamping, total
+from conftest import skip_or_fail
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
 
@@ -283,3 +287,53 @@ def test_no_device_is_guarded_where_capsules_may_leave(bed: Bed, tmp_path: Path)
         for option in ("--leave", "--match"):
             with Stamping(tmp_path / option, *places, option) as run:
                 assert run.end()["guards"] == []
+
+
+@contextmanager
+def guest_macvtap(bed: Bed, hardware: str) -> Iterator[int]:
+    """t0 in h1: a guest's macvtap beside the host's macvlan m0; the descriptor from which its frames are read."""
+    inside = f"--net=/run/netns/{bed.name('h1')}"
+    script = "mount -t sysfs none /sys && cat /sys/class/net/t0/macvtap/tap*/dev"
+    bed.ip("h1", "link", "add", "l0", "type", "veth", "peer", "name", "l1")
+    try:
+        for name, kind in (("m0", "macvlan"), ("t0", "macvtap")):
+            done = subprocess.run(
+                ["ip", "-n", bed.name("h1"), "link", "add", "link", "l0", "name", name, "type", kind, "mode", "bridge"],
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            if done.returncode:
+                skip_or_fail("testbed", f"{kind}: {done.stderr.strip()}")
+        bed.ip("h1", "link", "set", "t0", "address", hardware)
+        for name in ("l0", "l1", "m0", "t0"):
+            bed.ip("h1", "link", "set", name, "up")
+        numbers = run("nsenter", inside, "unshare", "-m", "sh", "-c", script).split(":")
+        with tempfile.TemporaryDirectory() as directory:
+            node = os.path.join(directory, "tap")
+            os.mknod(node, stat.S_IFCHR | 0o600, os.makedev(int(numbers[0]), int(numbers[1])))
+            fd = os.open(node, os.O_RDWR | os.O_NONBLOCK)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+    finally:
+        subprocess.run(["ip", "-n", bed.name("h1"), "link", "del", "l0"], capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("point", [True, False], ids=["point", "guard"])
+def test_capsules_are_taken_off_where_a_macvtap_hands_packets_to_a_guest(
+    bed: Bed, tmp_path: Path, point: bool
+) -> None:
+    """At its ingress: a macvtap stands for the guest's side of the link, a tap for the host's."""
+    places = ["--point", f"{bed.name('h1')}:m0", *(["--point", f"{bed.name('h1')}:t0"] if point else [])]
+    with guest_macvtap(bed, NOBODY) as frames:
+        bed.ip("h1", "addr", "add", "10.94.0.1/24", "dev", "m0")
+        bed.ip("h1", "neigh", "replace", "10.94.0.2", "lladdr", NOBODY, "dev", "m0")
+        with (
+            Stamping(tmp_path / "out", *places, "--rate", "1", "--port", "7101") as stamping,
+            bed.socket("h1", socket.AF_INET, socket.SOCK_DGRAM) as client,
+        ):
+            client.sendto(b"datagram", ("10.94.0.2", 7101))
+            frame = out_of(frames, b"datagram")
+            manifest = stamping.end()
+    assert MAGIC not in frame
+    assert total(manifest, "born") == total(manifest, "left" if point else "taken_off") == 1

@@ -23,6 +23,8 @@ _AROUND = 70
 #: Devices whose packets next pass other devices of this kernel, as they are or in VXLAN. All others lead to
 #: another kernel (NICs, taps of guests), or make packets that no point can parse (tunnels, encryption).
 _WITHIN = ("veth", "netkit", "bridge", "vlan", "bond", "team", "macvlan", "ipvlan", "vrf", "dummy", "ifb", "vxlan", "openvswitch")  # fmt: skip
+#: Devices that hand packets to a guest at their ingress; at their egress, the guest's packets come.
+_INWARD = ("macvtap", "ipvtap")
 DIRECTIONS = ("in", "out")
 ALL_POINTS = (1 << 32) - 1
 
@@ -51,7 +53,8 @@ class Device:
 
     def option(self) -> str:
         """The value of nsight-stamp's --point."""
-        flags = "e" * self.ethernet + "b" * self.boundary + "s" * self.bridged
+        inward = self.kind in _INWARD
+        flags = "e" * self.ethernet + "b" * self.boundary + "i" * inward + "s" * self.bridged
         return f"{self.netns.path},{self.ifindex},{self.space},{flags or '-'},{self.netns.inum},{self.cookie}"
 
     def label(self) -> str:

@@ -16,6 +16,7 @@ struct device {
 	const char *netns; /* path */
 	uint32_t ifindex, namespace_number;
 	bool ethernet, boundary, bridged;
+	bool inward; /* packets leave this kernel at ingress: macvtap hands them to a guest there */
 	uint64_t inode, cookie; /* of the namespace that was looked at; 0: whichever netns leads
 				 * to. Those of the first device in it are always known */
 };
@@ -41,7 +42,7 @@ bool attach_later(struct device *devices, int i, uint16_t session, bool match);
 /* An address that the namespace with this cookie now has, or no longer has. */
 void attach_address(const struct device *devices, int n, uint64_t cookie,
 		    const struct sockaddr_storage *address, bool present);
-/* Load the program of guards; returns its descriptor. */
+/* Load the program of guards, for either direction; returns its descriptor. */
 int attach_load_guard(bool ethernet, uint16_t session);
 /* Attach a tc program to a device of the current namespace, until the returned link is closed. -1:
  * errno says why not. */

@@ -11,7 +11,8 @@
 /* One program is loaded for each point and direction. */
 const volatile __u32 point;
 const volatile __u32 namespace_number;
-const volatile bool ethernet = true, egress, boundary, bridged;
+/* outward: packets that pass here leave this kernel. */
+const volatile bool ethernet = true, egress, boundary, outward, bridged;
 const volatile __u16 session;
 
 struct {

@@ -25,7 +25,7 @@ struct guarded {
 	uint64_t inode, cookie;
 	uint32_t ifindex;
 	int link;
-	bool known, up, exposed, gone;
+	bool known, up, exposed, gone, inward;
 	char name[IFNAMSIZ], kind[16];
 };
 
@@ -61,6 +61,15 @@ static struct guarded *add(uint64_t inode, uint64_t cookie, uint32_t ifindex)
 	return &guarded[n_guarded++];
 }
 
+static struct guarded *add_device(const struct device *device)
+{
+	struct guarded *at = add(device->inode, device->cookie, device->ifindex);
+
+	if (at)
+		at->inward = device->inward;
+	return at;
+}
+
 /* Whether the device of the current namespace has sent anything. */
 static bool has_sent(const char *name)
 {
@@ -84,7 +93,7 @@ static bool guard(struct guarded *at, bool ethernet)
 
 	if (!guarding)
 		return true;
-	at->link = attach_link(programs[ethernet], at->ifindex, true);
+	at->link = attach_link(programs[ethernet], at->ifindex, !at->inward);
 	if (at->link < 0 && errno != ENODEV)
 		fail(EXIT_REFUSED,
 		     errno == EMFILE ? "raise the limit of open files (ulimit -n)"
@@ -93,6 +102,12 @@ static bool guard(struct guarded *at, bool ethernet)
 		     strerror(errno));
 	at->exposed = at->link < 0 || !if_indextoname(at->ifindex, name) || has_sent(name);
 	return at->link >= 0;
+}
+
+/* Whether packets for a guest pass the device's ingress. */
+static bool is_inward(const char *kind)
+{
+	return !strcmp(kind, "macvtap") || !strcmp(kind, "ipvtap");
 }
 
 /* A device that came, in the current namespace. */
@@ -107,6 +122,7 @@ static void came(const struct space *space, uint32_t ifindex, const char *name, 
 		return;
 	at->space = space;
 	at->up |= up;
+	at->inward = is_inward(kind);
 	snprintf(at->name, sizeof(at->name), "%s", name);
 	snprintf(at->kind, sizeof(at->kind), "%s", kind);
 	if (at->link < 0 && !at->known)
@@ -161,7 +177,7 @@ void guards_attach(const struct device *devices, int n)
 		/* Else the namespace was removed, and its devices with it. */
 		if (!namespace_enter(device->netns, device->cookie, device->inode))
 			continue;
-		at = add(device->inode, device->cookie, device->ifindex);
+		at = add_device(device);
 		if (at && !guard(at, device->ethernet))
 			forget(at);
 		else if (at)
@@ -314,8 +330,12 @@ bool guards_keep(const struct device *device, bool *exposed)
 	struct guarded *at = find(device->inode, device->cookie, device->ifindex);
 	bool there = true;
 
+	if (at && at->inward != device->inward) { /* its kind was not known */
+		forget(at);
+		at = NULL;
+	}
 	if (!at && namespace_enter(device->netns, device->cookie, device->inode)) {
-		at = add(device->inode, device->cookie, device->ifindex);
+		at = add_device(device);
 		there = at && guard(at, device->ethernet);
 		namespace_leave();
 	}

@@ -104,6 +104,7 @@ static bool parse_device(char *text, struct device *to)
 			      .ethernet = strchr(parts[2], 'e'),
 			      .boundary = strchr(parts[2], 'b'),
 			      .bridged = strchr(parts[2], 's'),
+			      .inward = strchr(parts[2], 'i'),
 			      .inode = inode,
 			      .cookie = cookie};
 	return true;

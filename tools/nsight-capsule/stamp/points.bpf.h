@@ -211,21 +211,21 @@ static __always_inline void maybe_born(struct __sk_buff *skb, const struct nsc_c
 	enum nsc_count what;
 
 	/* If the first device leads out, only the next kernel can use a capsule. */
-	if ((boundary && !c->leave) || !drawn(c) || !datagram_targeted(skb, c, p) || !due(c, now))
+	if ((outward && !c->leave) || !drawn(c) || !datagram_targeted(skb, c, p) || !due(c, now))
 		return;
 	count(point, NSC_C_DRAWN);
 	what = refusal(skb, c, p);
 	if (what == NSC_C_BORN) {
 		born(&capsule, now, bpf_get_prandom_u32(), false);
 		first = capsule;
-		if (boundary)
+		if (outward)
 			depart(&capsule, now);
 		else
 			stamp(&capsule, now);
 		what = extend(skb, p, &capsule);
 	}
 	count(point, what);
-	if (what != NSC_C_BORN || !boundary)
+	if (what != NSC_C_BORN || !outward)
 		return;
 	neutralize(&first, wanted_sum(IPPROTO_UDP, p->payload));
 	count(point, record(skb, p, NSC_LEFT, now, &first, 0) ? NSC_C_LEFT : NSC_C_LEFT_LOST);
@@ -265,13 +265,13 @@ static __always_inline void passed(struct __sk_buff *skb, const struct nsc_confi
 				   struct packet *p, struct nsc_capsule *capsule, __u32 at)
 {
 	__u64 now = bpf_ktime_get_ns();
-	bool end, leaves = boundary && egress;
+	bool end;
 
 	if (point == NSC_GUARD) {
 		count(point, strip(skb, p, at) ? NSC_C_TAKEN_OFF : NSC_C_NOT_STRIPPED);
 		return;
 	}
-	if (boundary && !egress && came(capsule))
+	if (boundary && !outward && came(capsule))
 		count(point, NSC_C_CAME);
 	parse_addresses(skb, p);
 	/* For a segment in fragments it is unknown here whether the others arrive, and its
@@ -287,7 +287,7 @@ static __always_inline void passed(struct __sk_buff *skb, const struct nsc_confi
 			count(point, NSC_C_NOT_STRIPPED);
 		return;
 	}
-	if (leaves) {
+	if (outward) {
 		count(point,
 		      record(skb, p, NSC_LEFT, now, capsule, 0) ? NSC_C_LEFT : NSC_C_LEFT_LOST);
 		if (!c->leave) {
@@ -325,7 +325,7 @@ static __always_inline void look(struct __sk_buff *skb, const struct nsc_config 
 	} else if (p->proto == IPPROTO_TCP && bpf_ntohs(capsule.seq) != (__u16)p->seq) {
 		count(point, NSC_C_COPIES);
 		/* Only the first part is the packet; but none may take a capsule out. */
-		if (boundary && egress && !c->leave && !strip(skb, p, at))
+		if (outward && !c->leave && !strip(skb, p, at))
 			count(point, NSC_C_NOT_STRIPPED);
 	} else {
 		passed(skb, c, p, &capsule, at);
