@@ -78,11 +78,19 @@ def v6_segment(session: int, *extensions: int) -> bytes:
     return ipv6(segment(capsule(session, SEQ), pseudo), *extensions)
 
 
+def in_v6(packet: bytes) -> bytes:
+    """A packet in an IPv6 packet, as a route with ``encap`` leaves it: without a device that would be a boundary."""
+    head, kind = ipv6(packet[2:]), {b"\x08\x00": socket.IPPROTO_IPIP, b"\x86\xdd": socket.IPPROTO_IPV6}
+    return head[: 2 + 6] + bytes([kind[packet[:2]]]) + head[2 + 7 :]
+
+
 LEAVING: dict[str, Callable[[int], bytes]] = {
     "whole": lambda session: v4_segment(session),
     "cut from a larger segment": lambda session: v4_segment(session, SEQ - 1400),
     "first fragment": lambda session: v4_segment(session, flags=0x2000),
     "behind an extension header": lambda session: v6_segment(session, DESTINATION),
+    "IPv4 in IPv6": lambda session: in_v6(v4_segment(session)),
+    "IPv6 in IPv6": lambda session: in_v6(v6_segment(session, ROUTING)),
     "behind three": lambda session: v6_segment(session, HOP_BY_HOP, DESTINATION, ROUTING),
 }
 
@@ -287,6 +295,60 @@ def test_no_device_is_guarded_where_capsules_may_leave(bed: Bed, tmp_path: Path)
         for option in ("--leave", "--match"):
             with Stamping(tmp_path / option, *places, option) as run:
                 assert run.end()["guards"] == []
+
+
+def test_segments_get_no_capsule_where_a_route_wraps_them(bed: Bed, tmp_path: Path) -> None:
+    """Segment routing puts them into other packets before a device sees them; IPsec is decided at the same place."""
+    ends = ("fd97::1", "fd97::2")
+    for place, end in zip("ab", ends):
+        bed.ip(place, "addr", "add", f"{end}/128", "dev", "lo", "nodad")
+        for name in ("all", "eth0"):
+            run(
+                "ip",
+                "netns",
+                "exec",
+                bed.name(place),
+                "sysctl",
+                "-qw",
+                f"net.ipv6.conf.{name}.seg6_enabled=1",
+            )
+    wraps = ("encap", "seg6", "mode", "encap", "segs", V6[1], "src", ends[0], "dev", "eth0")
+    try:
+        bed.ip("a", "-6", "route", "add", ends[1], *wraps)
+        bed.ip("b", "-6", "route", "add", ends[0], "via", V6[0])
+        places = (
+            "--netns",
+            bed.name("a"),
+            "--rate",
+            "1",
+            "--port",
+            "7100",
+            "--boundary",
+            f"{bed.name('a')}:eth0",
+        )
+        with (
+            Stamping(tmp_path / "out", *places) as stamping,
+            tap_of(bed, "b") as tap,
+            bed.socket("b", socket.AF_INET6, socket.SOCK_STREAM) as listener,
+            bed.socket("a", socket.AF_INET6, socket.SOCK_STREAM) as client,
+        ):
+            listener.bind((ends[1], 7100))
+            listener.listen()
+            listener.settimeout(30)
+            client.settimeout(30)
+            client.bind((ends[0], 0))
+            client.connect((ends[1], 7100))
+            with listener.accept()[0] as server:
+                assert exchange(client, server, b"wrapped" * 1000) == b"wrapped" * 1000
+            frames = [frame for frame in waiting(tap) if b"wrapped" in frame]
+            manifest = stamping.end()
+    finally:
+        bed.ip("a", "-6", "route", "flush", ends[1])
+        bed.ip("b", "-6", "route", "flush", ends[0])
+        for place, end in zip("ab", ends):
+            bed.ip(place, "addr", "del", f"{end}/128", "dev", "lo")
+    assert frames and not [frame for frame in frames if MAGIC in frame]
+    assert total(manifest, "drawn") == total(manifest, "skip_tunnel") > 0
 
 
 @contextmanager

@@ -99,7 +99,8 @@ enum nsc_count {
 	NSC_C_SKIP_FRAGMENT,
 	NSC_C_SKIP_MULTICAST,
 	NSC_C_SKIP_PADDED, /* something is behind the datagram already */
-	NSC_C_SKIP_TUNNEL, /* the datagram carries another packet, whose checksum is incomplete */
+	NSC_C_SKIP_TUNNEL, /* the datagram carries another packet, whose checksum is incomplete; or
+			    * the route wraps or encrypts the segment */
 	NSC_C_SKIP_MEMORY,
 	NSC_C_SKIP_ROOM, /* no room in the TCP options: SACK blocks, MD5 */
 	NSC_C_STAMPED,	 /* passed the point, and the capsule has a stamp for it */

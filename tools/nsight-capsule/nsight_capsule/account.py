@@ -13,7 +13,7 @@ SKIPPED = {
     "fragment": "a fragment, or may be cut into some (IPv4 without DF)",
     "multicast": "for several receivers",
     "padded": "something is behind the datagram already",
-    "tunnel": "of a tunnel, with a packet inside whose checksum is not complete",
+    "tunnel": "of a tunnel, with a packet inside whose checksum is not complete; or wrapped or encrypted by their route",
     "memory": "the packet's memory could not be extended",
     "room": "no room among the TCP options (SACK blocks)",
 }

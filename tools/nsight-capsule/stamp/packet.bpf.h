@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Headers of a packet at a tc point: Ethernet, VLAN, IPv4, IPv6, VXLAN, TCP, UDP. */
+/* Headers of a packet at a tc point: Ethernet, VLAN, IPv4, IPv6, IP in IP, VXLAN, TCP, UDP. */
 #ifndef NSIGHT_PACKET_BPF_H
 #define NSIGHT_PACKET_BPF_H
 
@@ -27,6 +27,8 @@ struct ipv6_fragment {
 	__be32 id;
 };
 
+#define IPPROTO_IPIP	  4 /* the packet inside is IPv4 */
+#define IPPROTO_IPV6	  41
 #define IPV6_HOP_BY_HOP	  0
 #define IPV6_ROUTING	  43
 #define IPV6_FRAGMENT	  44
@@ -208,6 +210,23 @@ static __always_inline bool parse_l4(void *data, void *end, __u8 proto, struct p
 	return true;
 }
 
+/* Parses the IP packet at p->l3 up to its L4 header, or that of an IP packet in it. */
+static __always_inline bool parse_packet(struct __sk_buff *skb, void *data, void *end, __be16 type,
+					 struct packet *p)
+{
+	__u8 proto = parse_ip(skb, data, end, type, p);
+
+	if (proto == IPPROTO_IPIP || proto == IPPROTO_IPV6) {
+		/* A route may have put it there (encap), with no device that would be a boundary.
+		 */
+		p->inner = true;
+		p->l3 = p->l4;
+		type = proto == IPPROTO_IPIP ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+		proto = parse_ip(skb, data, end, type, p);
+	}
+	return parse_l4(data, end, proto, p);
+}
+
 /*
  * Finds the innermost TCP or UDP packet. p->proto is 0 if there is none. Only the linear part of
  * the skb is parsed: devices that split headers keep them there.
@@ -217,24 +236,22 @@ static __always_inline void parse(struct __sk_buff *skb, bool ethernet, __u16 vx
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__be16 type = skb->protocol;
-	__u8 proto;
 
 	p->proto = 0;
 	p->inner = false;
 	p->fragment = false;
-	p->l3 = 0;
+	p->l3 = p->l4 = p->end = 0; /* else the verifier finds reads of unset values */
 	if (ethernet)
 		type = parse_ethernet(data, end, p);
-	proto = parse_ip(skb, data, end, type, p);
-	if (!parse_l4(data, end, proto, p) || proto != IPPROTO_UDP || p->dport != vxlan_port)
+	if (!parse_packet(skb, data, end, type, p) || p->proto != IPPROTO_UDP ||
+	    p->dport != vxlan_port || p->inner)
 		return;
 	/* From here on, p is the packet in the tunnel. */
 	p->proto = 0;
 	p->inner = true;
 	p->l3 = p->l4 + sizeof(struct udphdr) + VXLAN_BYTES;
 	type = parse_ethernet(data, end, p);
-	proto = parse_ip(skb, data, end, type, p);
-	parse_l4(data, end, proto, p);
+	parse_packet(skb, data, end, type, p);
 }
 
 #endif

@@ -93,7 +93,17 @@ struct sk_buff___control {
 	char cb[48];
 };
 
+struct dst_entry___hiding {
+	struct xfrm_state *xfrm; /* absent without CONFIG_XFRM */
+	struct lwtunnel_state *lwtstate;
+};
+
+struct sock___routed {
+	struct dst_entry___hiding *sk_dst_cache;
+};
+
 struct bpf_sock_ops_kern {
+	struct sock___routed *sk;
 	struct sk_buff___control *skb;
 };
 
@@ -102,6 +112,21 @@ struct tcp_skb_cb___size {
 };
 
 #pragma clang attribute pop
+
+/*
+ * Whether the connection's route encrypts or wraps its segments before a device sees them: no point
+ * could find the capsule, nor take it off.
+ */
+static __always_inline bool hidden(struct bpf_sock_ops *ctx)
+{
+	struct bpf_sock_ops_kern *kernel = bpf_cast_to_kern_ctx(ctx);
+	struct dst_entry___hiding *dst = BPF_CORE_READ(kernel, sk, sk_dst_cache);
+
+	if (!dst)
+		return false;
+	return BPF_CORE_READ(dst, lwtstate) ||
+	       (bpf_core_field_exists(dst->xfrm) && BPF_CORE_READ(dst, xfrm));
+}
 
 /*
  * Whether a segment with a capsule still fits into the connection's MSS. MTU probes are longer, and
@@ -140,7 +165,9 @@ static __always_inline void option_length(struct bpf_sock_ops *ctx)
 	    !due(c, bpf_ktime_get_ns()))
 		return;
 	count(SOCKET, NSC_C_DRAWN);
-	if (!segment_fits(ctx))
+	if (hidden(ctx))
+		count(SOCKET, NSC_C_SKIP_TUNNEL);
+	else if (!segment_fits(ctx))
 		count(SOCKET, NSC_C_SKIP_MTU);
 	else if (bpf_reserve_hdr_opt(ctx, NSC_BYTES, 0))
 		count(SOCKET, NSC_C_SKIP_ROOM);
