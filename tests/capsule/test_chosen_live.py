@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import subprocess
 import time
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from nsight_report import hops
 from nsight_report.hops import records
 from nsight_report.losses import Ledger
 
-from capsule.bed import V4, Bed
+from capsule.bed import V4, Bed, run
 from capsule.stamping import Stamping, total
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
@@ -125,3 +126,55 @@ def test_a_datagram_with_its_capsule_fits_the_path(bed: Bed, tmp_path: Path) -> 
         assert sizes_born(bed, tmp_path / "out", socket.AF_INET, 7084, 1300) == [-2, -1, 0]
     finally:
         bed.ip("a", "route", "flush", "cache")
+
+
+def test_a_datagram_with_its_capsule_fits_devices_that_are_no_points(bed: Bed, tmp_path: Path) -> None:
+    """A router's link beside a's: the sender only learns that it is narrower when a datagram was lost."""
+    name = bed.name("r")
+    run("ip", "netns", "add", name)
+    try:
+        for place, device, peer, mtu in (("a", "ra", "r0", 1500), ("b", "rb", "r1", 1300)):
+            bed.ip(
+                place,
+                "link",
+                "add",
+                device,
+                "mtu",
+                str(mtu),
+                "type",
+                "veth",
+                "peer",
+                "name",
+                peer,
+                "netns",
+                name,
+            )
+            bed.ip("r", "link", "set", peer, "mtu", str(mtu), "up")
+            bed.ip(place, "link", "set", device, "up")
+        for place, device, address in (
+            ("a", "ra", "10.93.1.1"), ("r", "r0", "10.93.1.2"), ("r", "r1", "10.93.2.2"), ("b", "rb", "10.93.2.1"),
+        ):  # fmt: skip
+            bed.ip(place, "addr", "add", f"{address}/24", "dev", device)
+        run("ip", "netns", "exec", name, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        bed.ip("a", "route", "add", "10.93.2.0/24", "via", "10.93.1.2")
+        bed.ip("b", "route", "add", "10.93.1.0/24", "via", "10.93.2.2")
+        points = ("--point", f"{bed.name('a')}:ra", "--point", f"{name}:r0")
+        with (
+            Stamping(tmp_path / "out", *points, "--rate", "1", "--port", "7085") as stamping,
+            bed.socket("b", socket.AF_INET, socket.SOCK_DGRAM) as server,
+            bed.socket("a", socket.AF_INET, socket.SOCK_DGRAM) as client,
+        ):
+            server.bind(("10.93.2.1", 7085))
+            server.settimeout(5)
+            for size in (1300 - 28 - 28, 1300 - 28 - 27, 1300 - 28):
+                client.sendto(b"n" * size, ("10.93.2.1", 7085))
+                assert len(server.recv(2000)) == size
+            manifest = stamping.end()
+    finally:
+        for words in (
+            ("netns", "del", name),
+            ("-n", bed.name("a"), "link", "del", "ra"),
+            ("-n", bed.name("b"), "link", "del", "rb"),
+        ):
+            subprocess.run(["ip", *words], capture_output=True, check=False)
+    assert (total(manifest, "born"), total(manifest, "skip_mtu")) == (1, 2)

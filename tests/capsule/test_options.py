@@ -51,7 +51,7 @@ def spaces(monkeypatch: pytest.MonkeyPatch) -> None:
     web = netns.Netns("web", 4026532000, Path("/run/netns/web"))
     monkeypatch.setattr(netns, "find", lambda _name: web)
     monkeypatch.setattr(netns, "current", lambda: web)
-    monkeypatch.setattr(netns, "call_in", lambda _ns, _function: LINKS)
+    monkeypatch.setattr(netns, "call_in", lambda _ns, function: LINKS if function is points.links else None)
 
 
 def test_points_of_a_namespace_are_what_packets_pass(spaces: None) -> None:

@@ -25,6 +25,7 @@ _AROUND = 70
 _WITHIN = ("veth", "netkit", "bridge", "vlan", "bond", "team", "macvlan", "ipvlan", "vrf", "dummy", "ifb", "vxlan", "openvswitch")  # fmt: skip
 #: Devices that hand packets to a guest at their ingress; at their egress, the guest's packets come.
 _INWARD = ("macvtap", "ipvtap")
+_FORWARDS = tuple(Path("/proc/sys/net") / name for name in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"))
 DIRECTIONS = ("in", "out")
 ALL_POINTS = (1 << 32) - 1
 
@@ -228,15 +229,26 @@ def labels(manifest_points: object) -> list[str]:
     ]
 
 
-def most_bytes(devices: Iterable[Device]) -> int:
-    """Length of the longest packet that all devices take. NICs may carry it in VXLAN, where a longer packet
-    is fragmented.
+def _narrowest() -> int | None:
+    """The smallest MTU among the devices of this namespace, if it forwards packets."""
+    rows = [row for row in links() if "UP" in row.get("flags", ()) and row.get("link_type") != "loopback"]
+    switches = any((row.get("linkinfo") or {}).get("info_kind") == "bridge" for row in rows)
+    if not (switches or any(path.read_text().strip() != "0" for path in _FORWARDS if path.exists())):
+        return None
+    return min((row["mtu"] for row in rows), default=None)
 
-    No boundary finds a capsule in fragments.
+
+def most_bytes(devices: Iterable[Device]) -> int:
+    """Length of the longest packet that all devices take, and all others to which their namespaces or this one
+    may forward it: there it would be dropped. NICs may carry it in VXLAN, where a longer packet is fragmented.
+
+    No boundary finds a capsule in fragments. Raises RecordError.
     """
     devices = list(devices)
     around = _AROUND if any(d.vxlan_port for d in devices) else 0
-    return min(d.mtu - (around if d.boundary else 0) for d in devices)
+    spaces = {ns.inum: ns for ns in (netns.current(), *(d.netns for d in devices))}
+    others = [netns.call_in(ns, _narrowest) for ns in spaces.values()]
+    return min([d.mtu - (around if d.boundary else 0) for d in devices] + [n for n in others if n])
 
 
 def vxlan_port(devices: Iterable[Device]) -> int:
