@@ -32,6 +32,7 @@ SUM_TCP = 0x0E0E
 SEQ = 0x12345678
 PAYLOAD = b"leaving."  # whole units of eight bytes, as in a fragment that other fragments follow
 HOP_BY_HOP, ROUTING, DESTINATION = 0, 43, 60
+C_TAG, S_TAG = 0x8100, 0x88A8
 
 
 def words_of(data: bytes) -> int:
@@ -84,11 +85,18 @@ def in_v6(packet: bytes) -> bytes:
     return head[: 2 + 6] + bytes([kind[packet[:2]]]) + head[2 + 7 :]
 
 
+def tagged(packet: bytes, *types: int) -> bytes:
+    """The packet behind VLAN tags of these types."""
+    return b"".join(struct.pack(">HH", of, 5) for of in types) + packet
+
+
 LEAVING: dict[str, Callable[[int], bytes]] = {
     "whole": lambda session: v4_segment(session),
     "cut from a larger segment": lambda session: v4_segment(session, SEQ - 1400),
     "first fragment": lambda session: v4_segment(session, flags=0x2000),
     "behind an extension header": lambda session: v6_segment(session, DESTINATION),
+    "in a VLAN": lambda session: tagged(v4_segment(session), C_TAG),
+    "in a VLAN in a VLAN": lambda session: tagged(v6_segment(session), S_TAG, C_TAG),
     "IPv4 in IPv6": lambda session: in_v6(v4_segment(session)),
     "IPv6 in IPv6": lambda session: in_v6(v6_segment(session, ROUTING)),
     "behind three": lambda session: v6_segment(session, HOP_BY_HOP, DESTINATION, ROUTING),
@@ -142,6 +150,8 @@ def test_a_segment_leaves_with_nop_in_place_of_its_capsule(
         while PAYLOAD not in frame:
             frame = tap.recv(1 << 16)
         manifest = run.end()
+    if "VLAN" in form:
+        sent = sent[:12] + sent[16:]  # packet sockets hand the outer tag over separately
     at = sent.index(MAGIC)
     assert frame == sent[:at] + b"\x01" * 28 + sent[at + 28 :]
     assert total(manifest, "left") == int("cut" not in form)

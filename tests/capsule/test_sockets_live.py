@@ -240,3 +240,64 @@ def test_connections_that_are_made_while_it_ends_keep_no_mark(
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert len(kept) > 2
     assert done.stderr.strip() == "marks taken from 0 connections"
+
+
+MSG_FASTOPEN, TCP_FASTOPEN, IPPROTO_MPTCP = 0x20000000, 23, 262
+
+
+def test_connections_that_begin_in_other_ways_carry_exact_payload(
+    bed: Bed, everywhere: list[str], tmp_path: Path
+) -> None:
+    """Fast open sends data in the SYN, which gets no capsule; with SYN cookies the receiver keeps no state before the connection is
+    made; MPTCP leaves no room among the options, so no segment gets a capsule."""
+    bed.offloads(True)
+    before, data = bed.errors(), os.urandom(5000)
+
+    def both(client: socket.socket, listener: socket.socket, early: bytes) -> None:
+        listener.settimeout(30)
+        with client, listener.accept()[0] as server:
+            for end in (client, server):
+                end.settimeout(30)
+            assert server.recv(len(early), socket.MSG_WAITALL) == early
+            assert exchange(client, server, data) == data
+            assert exchange(server, client, data) == data
+
+    def listening(protocol: int = 0) -> socket.socket:
+        listener = bed.socket("b", socket.AF_INET, socket.SOCK_STREAM, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, TCP_FASTOPEN, 5)
+        listener.bind((V4[1], 7075))
+        listener.listen()
+        return listener
+
+    def counts(name: str, *, early: bytes = b"", protocol: int = 0, times: int = 1) -> dict[str, int]:
+        with (
+            Stamping(tmp_path / name, *everywhere, "--rate", "1", "--port", "7075") as run,
+            listening(protocol) as listener,
+        ):
+            for _ in range(times):
+                client = bed.socket("a", socket.AF_INET, socket.SOCK_STREAM, protocol)
+                if early:
+                    client.sendto(early, MSG_FASTOPEN, (V4[1], 7075))
+                else:
+                    client.connect((V4[1], 7075))
+                both(client, listener, early)
+            manifest = run.end()
+        return {of: total(manifest, of) for of in ("drawn", "born", "ended")} | {"skipped": skipped(manifest)}
+
+    sysctl(bed, "net.ipv4.tcp_fastopen=3", "net.ipv4.tcp_syncookies=2")
+    try:
+        fast = counts("fast", early=b"early" * 100, times=2)
+        cookies = counts("cookies")
+        several = counts("several", protocol=IPPROTO_MPTCP)
+    finally:
+        sysctl(bed, "net.ipv4.tcp_fastopen=1", "net.ipv4.tcp_syncookies=1")
+    for made in (fast, cookies):
+        assert made["drawn"] == made["born"] == made["ended"] > 0
+    assert several["born"] == 0 and several["drawn"] == several["skipped"]
+    assert bed.errors() == before
+
+
+def sysctl(bed: Bed, *settings: str) -> None:
+    for place in ("a", "b"):
+        run("ip", "netns", "exec", bed.name(place), "sysctl", "-qw", *settings)
