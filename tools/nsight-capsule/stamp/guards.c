@@ -86,22 +86,19 @@ static bool has_sent(const char *name)
 	return sent;
 }
 
-/* In the device's namespace. False: there is no such device. */
+/* In the device's namespace. False: errno says why not; ENODEV: there is no such device. */
 static bool guard(struct guarded *at, bool ethernet)
 {
 	char name[IFNAMSIZ];
 
 	if (!guarding)
 		return true;
+	at->exposed = true;
 	at->link = attach_link(programs[ethernet], at->ifindex, !at->inward);
-	if (at->link < 0 && errno != ENODEV)
-		fail(EXIT_REFUSED,
-		     errno == EMFILE ? "raise the limit of open files (ulimit -n)"
-				     : "--leave lets capsules leave this kernel",
-		     "device %u, which leads out and is no point: %s", at->ifindex,
-		     strerror(errno));
-	at->exposed = at->link < 0 || !if_indextoname(at->ifindex, name) || has_sent(name);
-	return at->link >= 0;
+	if (at->link < 0)
+		return false;
+	at->exposed = !if_indextoname(at->ifindex, name) || has_sent(name);
+	return true;
 }
 
 /* Whether packets for a guest pass the device's ingress. */
@@ -178,10 +175,16 @@ void guards_attach(const struct device *devices, int n)
 		if (!namespace_enter(device->netns, device->cookie, device->inode))
 			continue;
 		at = add_device(device);
-		if (at && !guard(at, device->ethernet))
-			forget(at);
-		else if (at)
+		if (at && guard(at, device->ethernet))
 			at->known = true;
+		else if (!at || errno != ENODEV)
+			fail(EXIT_REFUSED,
+			     errno == EMFILE ? "raise the limit of open files (ulimit -n)"
+					     : "--leave lets capsules leave this kernel",
+			     "device %u of %s, which leads out and is no point: %s",
+			     device->ifindex, device->netns, strerror(errno));
+		else
+			forget(at);
 		namespace_leave();
 	}
 }
@@ -199,7 +202,7 @@ static bool is_point(const struct device *points, int n, const struct space *spa
 static void drop(const struct space *space)
 {
 	for (int i = n_guarded - 1; i >= 0; i--)
-		if (guarded[i].space == space && !guarded[i].gone)
+		if (guarded[i].cookie == space->cookie && !guarded[i].gone)
 			forget(&guarded[i]);
 	spaces_drop(space);
 }
@@ -225,10 +228,13 @@ static void link_came(const struct space *space, const struct link_change *chang
 	snprintf(at->kind, sizeof(at->kind), "%s", change->kind);
 }
 
-static void link_gone(const struct space *space, uint32_t ifindex)
+static void link_gone(const struct space *space, uint32_t ifindex, struct device *points, int n)
 {
 	struct guarded *at = find(space->inode, space->cookie, ifindex);
 
+	for (int i = 0; i < n; i++)
+		if (points[i].cookie == space->cookie && points[i].ifindex == ifindex)
+			points[i].ifindex = 0; /* another device may get that index */
 	if (at && !at->known && at->exposed)
 		at->gone = true;
 	else if (at)
@@ -236,7 +242,7 @@ static void link_gone(const struct space *space, uint32_t ifindex)
 }
 
 /* Returns whether there may be a namespace that is not watched yet. */
-static bool apply(const struct link_change *change, const struct device *points, int n)
+static bool apply(const struct link_change *change, struct device *points, int n)
 {
 	const struct space *space = spaces_of(change->watch);
 
@@ -251,7 +257,7 @@ static bool apply(const struct link_change *change, const struct device *points,
 			link_came(space, change);
 		return change->what == LINK_NEW;
 	case LINK_GONE:
-		link_gone(space, change->ifindex);
+		link_gone(space, change->ifindex, points, n);
 		return true; /* it may have moved there */
 	case ADDRESS_NEW:
 	case ADDRESS_GONE:
@@ -266,7 +272,7 @@ static bool apply(const struct link_change *change, const struct device *points,
 	}
 }
 
-bool guards_changed(const struct device *points, int n)
+bool guards_changed(struct device *points, int n)
 {
 	static bool more;
 	struct link_change change;

@@ -19,7 +19,7 @@ void guards_attach(const struct device *devices, int n);
  * Handle one change: guard a device that came, at once; or note an address of the points'
  * namespaces. False: there are no more. Attaching may take some ms.
  */
-bool guards_changed(const struct device *points, int n);
+bool guards_changed(struct device *points, int n);
 /* Devices that nsight-capsule must look at, as JSON. */
 void guards_print(char *to, uint32_t bytes);
 /* nsight-capsule has looked at it: packets leave there. False: it does not exist any more.

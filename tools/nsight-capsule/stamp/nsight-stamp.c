@@ -252,7 +252,7 @@ static void answer(int fd, const struct attached *attached, struct arguments *ar
 	sendto(fd, reply, strlen(reply), MSG_DONTWAIT, (struct sockaddr *)&from, size);
 }
 
-static void follow_devices(const struct arguments *args)
+static void follow_devices(struct arguments *args)
 {
 	while (guards_changed(args->devices, args->n))
 		spool_take(); /* the ring must not fill up meanwhile */
@@ -278,7 +278,7 @@ static void run(struct arguments *args, const struct attached *attached, int con
  * removed last: after it is detached, the sockets' program may still run on a core and set another
  * mark.
  */
-static void end(const struct arguments *args, const struct attached *attached)
+static void end(struct arguments *args, const struct attached *attached)
 {
 	uint64_t refused;
 
