@@ -11,8 +11,10 @@ import fcntl
 import itertools
 import os
 import socket
+import stat
 import struct
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -222,6 +224,36 @@ def guest_tap(bed: Bed, place: str, name: str, *settings: str, up: bool = True) 
         yield fd
     finally:
         os.close(fd)
+
+
+@contextmanager
+def guest_macvtap(bed: Bed, hardware: str) -> Iterator[int]:
+    """t0 in h1: a guest's macvtap beside the host's macvlan m0; the descriptor from which its frames are read."""
+    inside = f"--net=/run/netns/{bed.name('h1')}"
+    script = "mount -t sysfs none /sys && cat /sys/class/net/t0/macvtap/tap*/dev"
+    bed.ip("h1", "link", "add", "l0", "type", "veth", "peer", "name", "l1")
+    try:
+        for name, kind in (("m0", "macvlan"), ("t0", "macvtap")):
+            done = subprocess.run(
+                ["ip", "-n", bed.name("h1"), "link", "add", "link", "l0", "name", name, "type", kind, "mode", "bridge"],
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            if done.returncode:
+                skip_or_fail("testbed", f"{kind}: {done.stderr.strip()}")
+        bed.ip("h1", "link", "set", "t0", "address", hardware)
+        for name in ("l0", "l1", "m0", "t0"):
+            bed.ip("h1", "link", "set", name, "up")
+        numbers = run("nsenter", inside, "unshare", "-m", "sh", "-c", script).split(":")
+        with tempfile.TemporaryDirectory() as directory:
+            node = os.path.join(directory, "tap")
+            os.mknod(node, stat.S_IFCHR | 0o600, os.makedev(int(numbers[0]), int(numbers[1])))
+            fd = os.open(node, os.O_RDWR | os.O_NONBLOCK)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+    finally:
+        subprocess.run(["ip", "-n", bed.name("h1"), "link", "del", "l0"], capture_output=True, check=False)
 
 
 def exchange(client: socket.socket, server: socket.socket, data: bytes) -> bytes:

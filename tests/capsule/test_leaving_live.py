@@ -8,10 +8,7 @@ import os
 import platform
 import select
 import socket
-import stat
 import struct
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +16,8 @@ from typing import Any
 
 import pytest
 
-from capsule.bed import V4, V6, Bed, exchange, guest_tap, run
+from capsule.bed import V4, V6, Bed, exchange, guest_macvtap, guest_tap, run
 from capsule.stamping import Stamping, total
-from conftest import skip_or_fail
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
 
@@ -359,36 +355,6 @@ def test_segments_get_no_capsule_where_a_route_wraps_them(bed: Bed, tmp_path: Pa
             bed.ip(place, "addr", "del", f"{end}/128", "dev", "lo")
     assert frames and not [frame for frame in frames if MAGIC in frame]
     assert total(manifest, "drawn") == total(manifest, "skip_tunnel") > 0
-
-
-@contextmanager
-def guest_macvtap(bed: Bed, hardware: str) -> Iterator[int]:
-    """t0 in h1: a guest's macvtap beside the host's macvlan m0; the descriptor from which its frames are read."""
-    inside = f"--net=/run/netns/{bed.name('h1')}"
-    script = "mount -t sysfs none /sys && cat /sys/class/net/t0/macvtap/tap*/dev"
-    bed.ip("h1", "link", "add", "l0", "type", "veth", "peer", "name", "l1")
-    try:
-        for name, kind in (("m0", "macvlan"), ("t0", "macvtap")):
-            done = subprocess.run(
-                ["ip", "-n", bed.name("h1"), "link", "add", "link", "l0", "name", name, "type", kind, "mode", "bridge"],
-                capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            if done.returncode:
-                skip_or_fail("testbed", f"{kind}: {done.stderr.strip()}")
-        bed.ip("h1", "link", "set", "t0", "address", hardware)
-        for name in ("l0", "l1", "m0", "t0"):
-            bed.ip("h1", "link", "set", name, "up")
-        numbers = run("nsenter", inside, "unshare", "-m", "sh", "-c", script).split(":")
-        with tempfile.TemporaryDirectory() as directory:
-            node = os.path.join(directory, "tap")
-            os.mknod(node, stat.S_IFCHR | 0o600, os.makedev(int(numbers[0]), int(numbers[1])))
-            fd = os.open(node, os.O_RDWR | os.O_NONBLOCK)
-        try:
-            yield fd
-        finally:
-            os.close(fd)
-    finally:
-        subprocess.run(["ip", "-n", bed.name("h1"), "link", "del", "l0"], capture_output=True, check=False)
 
 
 @pytest.mark.parametrize("point", [True, False], ids=["point", "guard"])
