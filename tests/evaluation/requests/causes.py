@@ -239,7 +239,8 @@ def score(name: str, capture: Path, truth: Rows) -> Score:
         rows = c.diagnosed_messages.rows(c.coverage["message_id"].to_numpy(np.int64))
     except NoSlowMessages:
         return Score(name, 0, 0.0, 0.0, 0.0, f"no request of {SLOW}")
-    delayed = rows[[_delayed(row, truth) for row in rows.itertuples()]] if truth else rows
+    # Without a cause there is no log; a log without lines says that nothing was injected, not that everything was.
+    delayed = rows[[_delayed(row, truth) for row in rows.itertuples()]] if case.cause else rows
     ids = delayed["message_id"].to_numpy(np.int64)
     anomalies = c.anomalies[c.anomalies["message_id"].isin(ids)].assign(cause=lambda of: cause_names(of))
     sums = anomalies.groupby(["message_id", "cause"])["deviation_ns"].sum().reset_index()

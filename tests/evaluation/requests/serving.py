@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Small servers with one known fault each, and their client; the code that delays a request logs it.
 
-    serving.py serve CASE PORT LOG      a line "port start end" (peer's port, CLOCK_MONOTONIC ns) for each delayed request
+    serving.py serve CASE PORT LOG      a line "port start end" (peer's port, CLOCK_MONOTONIC ns) for each delayed request: only
+                                        what was injected, not what else happened meanwhile (delays.py)
     serving.py load PORT SECONDS KIND   four connections, one request per millisecond each; KIND is plain, http, or slow: the client
                                         waits before it reads a large reply, which does not fit into its buffer
 
@@ -10,6 +11,7 @@ It imports nothing from the product.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
 import gc
@@ -19,30 +21,19 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+if __package__:
+    from .delays import Acts, Departures, Log, Note, Span, Work, holds_back
+else:
+    from delays import Acts, Departures, Log, Note, Span, Work, holds_back
 
 SIZE, REPLY = 32, 64
 LARGE = 200_000
 HELD_S, EVERY = 0.010, 40
-#: Shorter waits are not a fault.
-LEAST_NS = 500_000
-
-Note = Callable[[int, int, int], None]
-
-
-class Log:
-    """Lines of delayed requests."""
-
-    def __init__(self, path: str) -> None:
-        self._file = Path(path).open("a", buffering=1)  # noqa: SIM115
-        self._lock = threading.Lock()
-
-    def __call__(self, port: int, start: int, end: int) -> None:
-        if end - start >= LEAST_NS:
-            with self._lock:
-                self._file.write(f"{port} {start} {end}\n")
+HELD_NS = int(HELD_S * 1e9)
 
 
 def received(connection: socket.socket, size: int = SIZE) -> bool:
@@ -56,25 +47,44 @@ def received(connection: socket.socket, size: int = SIZE) -> bool:
     return True
 
 
-class Mutex:
+class Server:
+    """Sometimes what the thread of a request does itself is the fault."""
+
+    #: The fault's size, if it is known: it may take longer for other reasons.
+    MOST_NS: int | None = None
+
+    def __call__(self, n: int) -> int:
+        """Work on the n-th request; returns the reply's size."""
+        return REPLY
+
+    def delays(self, n: int) -> tuple[int, list[Span]]:
+        """The same, and what was injected."""
+        own = Work(self.MOST_NS)
+        size = self(n)
+        return size, own.until_now() if n % EVERY == 0 else []
+
+
+class Mutex(Server):
     """Every request takes a lock; sometimes a separate thread holds it and sleeps."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock, self.holds = threading.Lock(), Acts()
         threading.Thread(target=self.hold, daemon=True, name="holder").start()
 
     def hold(self) -> None:
         while True:
             time.sleep(0.1)
             with self.lock:
-                time.sleep(HELD_S)
+                self.holds.act(HELD_S)
 
-    def __call__(self, n: int) -> int:
+    def delays(self, n: int) -> tuple[int, list[Span]]:
+        """The reply's size; the request is delayed while the lock is held, not while it waits for a core."""
+        start = time.monotonic_ns()
         with self.lock:
-            return REPLY
+            return REPLY, self.holds.within(start, time.monotonic_ns())
 
 
-class Cold:
+class Cold(Server):
     """Sometimes a request reads a page of a file that is not cached."""
 
     def __init__(self) -> None:
@@ -93,7 +103,7 @@ class Cold:
         return REPLY
 
 
-class Synced:
+class Synced(Server):
     """Sometimes a request must be on disk before it is answered."""
 
     def __init__(self) -> None:
@@ -120,8 +130,10 @@ class Thrash(Cold):
         return REPLY
 
 
-class Sleepy:
+class Sleepy(Server):
     """Sometimes the server sleeps during a request."""
+
+    MOST_NS = HELD_NS
 
     def __call__(self, n: int) -> int:
         if n % EVERY == 0:
@@ -129,14 +141,11 @@ class Sleepy:
         return REPLY
 
 
-class Pieces:
+class Pieces(Server):
     """Without TCP_NODELAY; sometimes a reply is written in two pieces: the second waits until the first is acknowledged."""
 
     #: The least time by which the peer delays the acknowledgement; the exact time is unknown here.
     PUT_OFF_NS = 30_000_000
-
-    def __call__(self, n: int) -> int:
-        return REPLY
 
     def reply(self, connection: socket.socket, n: int, log: Note) -> None:
         """The reply's writes."""
@@ -147,10 +156,11 @@ class Pieces:
         connection.sendall(whole[:40])
         start = time.monotonic_ns()
         connection.sendall(whole[40:])
-        log(connection.getpeername()[1], start, start + self.PUT_OFF_NS)
+        if holds_back(connection):
+            log(connection.getpeername()[1], [(start, start + self.PUT_OFF_NS)])
 
 
-class Lookup:
+class Lookup(Server):
     """Sometimes a name must be looked up first, and the name server is slow."""
 
     def __init__(self) -> None:
@@ -165,33 +175,49 @@ class Lookup:
         """A separate process, which ends with ``parent``."""
         Path("/proc/self/comm").write_text("names")
         self.names.settimeout(0.5)
+        sleeps = Acts()
         while os.getppid() == parent:
             with contextlib.suppress(TimeoutError):
                 asked, peer = self.names.recvfrom(512)
-                time.sleep(HELD_S)
-                self.names.sendto(asked, peer)
+                sleeps.act(HELD_S)
+                slept = sleeps.within(int(asked), time.monotonic_ns())
+                self.names.sendto(repr(slept).encode(), peer)
         os._exit(0)
 
-    def __call__(self, n: int) -> int:
-        if n % EVERY == 0:
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as resolver:
-                resolver.connect(self.address)
-                resolver.send(b"name")
-                resolver.recv(512)
-        return REPLY
+    def delays(self, n: int) -> tuple[int, list[Span]]:
+        """The reply's size; the request is delayed while the name server sleeps, for it or for an earlier one."""
+        if n % EVERY:
+            return REPLY, []
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as resolver:
+            resolver.connect(self.address)
+            resolver.send(b"%d" % time.monotonic_ns())
+            return REPLY, ast.literal_eval(resolver.recv(512).decode())
 
 
-class Pool:
+class Pool(Server):
     """Two workers for all connections; sometimes they sleep during three requests in a row, and later requests wait for a worker."""
 
+    WORKERS = 2
+
     def __init__(self) -> None:
-        self.workers = ThreadPoolExecutor(2, "worker")
+        self.workers, self.sleeps = ThreadPoolExecutor(self.WORKERS, "worker"), Acts()
 
-    def __call__(self, n: int) -> int:
-        return self.workers.submit(lambda: (n % (3 * EVERY) < 3 and time.sleep(HELD_S)) or REPLY).result()
+    def delays(self, n: int) -> tuple[int, list[Span]]:
+        """The reply's size; the request is delayed by its own sleep, and before that while every worker sleeps."""
+        asked = time.monotonic_ns()
+
+        def work() -> list[Span]:
+            begun = time.monotonic_ns()
+            waited = self.sleeps.within(asked, begun, self.WORKERS)
+            if n % (3 * EVERY) >= 3:
+                return waited
+            self.sleeps.act(HELD_S)
+            return [*waited, (begun, min(time.monotonic_ns(), begun + HELD_NS))]
+
+        return REPLY, self.workers.submit(work).result()
 
 
-class Garbage:
+class Garbage(Server):
     """Sometimes garbage is collected, in the thread that works on a request."""
 
     def __init__(self) -> None:
@@ -204,14 +230,15 @@ class Garbage:
         return REPLY
 
 
-class Plain:
+class Plain(Server):
     """No fault."""
 
-    def __call__(self, n: int) -> int:
-        return REPLY
+    def delays(self, n: int) -> tuple[int, list[Span]]:
+        """The fault, if any, lies elsewhere: a server that had no core for a while is no delay."""
+        return self(n), []
 
 
-class Large:
+class Large(Plain):
     """Sometimes the reply is large."""
 
     def __call__(self, n: int) -> int:
@@ -244,19 +271,25 @@ def serve(case: str, port: int, log: Log) -> None:
         threading.Thread(target=attend, args=(connection, work, turn, log), daemon=True).start()
 
 
-def attend(connection: socket.socket, work: Callable[[int], int], turn: object, log: Log) -> None:
+def attend(connection: socket.socket, work: Server, turn: Iterator[int], log: Note) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, not isinstance(work, Pieces))
     port = connection.getpeername()[1]
-    while received(connection):
-        start = time.monotonic_ns()
-        n = next(turn)  # type: ignore[call-overload]
-        size = work(n)
+    # Of a large reply, everything behind the send is the fault: what leaves late waits for its link, or for its reader.
+    departures = Departures(connection) if isinstance(work, Large) else None
+    sent = 0
+    while True:
+        more = received(connection)
+        if departures is not None:
+            log(port, [(sent, departures.last_ns())])
+        if not more:
+            return
+        n = next(turn)
         if isinstance(work, Pieces):
             work.reply(connection, n, log)
             continue
-        # Where the fault lies elsewhere, a server that had no core for a while is no delay of its own.
-        if not isinstance(work, (Plain, Large)) and (isinstance(work, (Mutex, Pool)) or n % EVERY == 0):
-            log(port, start, time.monotonic_ns())
+        size, delays = work.delays(n)
+        log(port, delays)
+        sent = time.monotonic_ns()
         connection.sendall(size.to_bytes(4, "big") + bytes(size - 4))
 
 
@@ -270,9 +303,9 @@ async def loop(port: int, log: Log, blocks: bool) -> None:
         while await reader.read(SIZE):
             turn += 1
             if blocks and turn % EVERY == 0:
-                start = time.monotonic_ns()
+                own = Work(HELD_NS)
                 time.sleep(HELD_S)
-                log(peer, start, time.monotonic_ns())
+                log(peer, own.until_now())
             writer.write(REPLY.to_bytes(4, "big") + bytes(REPLY - 4))
 
     await asyncio.start_server(attend_one, "127.0.0.1", port)
@@ -289,9 +322,9 @@ def http(port: int, log: Log) -> None:
     def attend_one(connection: socket.socket) -> None:
         while b"\r\n\r\n" in (asked := connection.recv(65536)):
             if next(turn) % EVERY == 0:
-                start = time.monotonic_ns()
+                own = Work(HELD_NS)
                 time.sleep(HELD_S)
-                log(int(asked.partition(b"X-Port: ")[2].split(b"\r")[0]), start, time.monotonic_ns())
+                log(int(asked.partition(b"X-Port: ")[2].split(b"\r")[0]), own.until_now())
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
     while True:
