@@ -13,6 +13,7 @@ from nsight_report.anomalies import Recording
 from nsight_report.queuing import queues
 from nsight_report.queuing.depth import Served, ahead, once
 from nsight_report.queuing.occurrences import find as occurrences
+from nsight_report.tables.intervals import IntervalTable
 
 KERNEL = "[kernel.kallsyms]"
 
@@ -235,3 +236,19 @@ def test_every_queue_has_functions_and_a_place_in_the_order():
     named = {c.queue for c in queues.read()}
     assert named == {q.name for q in queues.QUEUES}
     assert named | {queues.SOCKET[0], queues.THREAD[0]} == set(queues.ORDER)
+
+
+@pytest.mark.parametrize("has_functions", [True, False])
+def test_states_of_threads_are_read_once_for_all_queues(has_functions: bool) -> None:
+    """A recording has millions of them; without functions, only queues that a system call represents are looked at."""
+    messages, _, contexts, states = burst().tables()
+    stored = IntervalTable(states, "tid")
+    calls = [row for row in burst_calls() if has_functions or row["kind"] == "syscall"]
+    if not has_functions:
+        calls += [syscall(TID, 1400 + 400 * i, 1500 + 400 * i, "recvmsg") for i in range(3)]
+    recorded = Recording(messages, table("calls", calls), contexts, stored)
+    found, _ = queuing.find(recorded, compared(["baseline", "baseline", "slow"]))
+    rows = {(r["queue"], r["message_id"]): r["depth"] for r in found.to_pylist()}
+    assert [rows["App receive", i] for i in range(3)] == [0, 1, 2]
+    # Once for what threads entered, and once for the cores on which they were.
+    assert stored.n_read <= 2 * stored.num_rows

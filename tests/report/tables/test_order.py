@@ -14,6 +14,7 @@ from nsight_report.lifetimes.stage import _ahead
 from nsight_report.tables.external_sort import Runs
 from nsight_report.tables.messages import Messages
 from nsight_report.timeline.exposure import _among
+from nsight_report.timeline.occupancy import Asked
 
 ROW = np.dtype([("ts", np.int64), ("number", np.int64), ("place", np.int64)])
 
@@ -71,3 +72,16 @@ def test_what_is_read_ahead_is_all_of_it_and_its_error() -> None:
         for item in _ahead(broken()):  # type: ignore[arg-type]
             found.append(item)
     assert found == [1, 2]
+
+
+@pytest.mark.parametrize("starts", [[0, 4, 5, 9, 20, 29, 30, 31], [31, 0, 5, 4, 30, 29, 9, 20], [7], []])
+def test_what_overlaps_requested_times_is_found_in_any_order(starts: list[int]) -> None:
+    """By its definition: an interval [start, end) overlaps one of [5, 10), [20, 30) or [40, 41)."""
+    asked = Asked(np.zeros(0, np.int64), np.array([5, 20, 40]), np.array([10, 30, 41]))
+    start = np.array(starts, np.int64)
+    for length in (0, 1, 3, 12):
+        expected = [
+            any(s < high and low < s + length and (s >= low or s + length > low) for low, high in zip(asked.low, asked.high, strict=True))
+            for s in starts
+        ]  # fmt: skip
+        assert asked.about(start, start + length).tolist() == expected

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ..attribution.categories import Categories, load
-from ..interval_joins import Int, overlaps
+from ..interval_joins import Int, distinct, overlaps
 from ..names import thread_name
 from ..recorder import named
 from ..selection.application import of_app
@@ -44,6 +44,8 @@ Label = tuple[str, str, str]
 
 
 _EVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+#: Sums of so many pairs of core and label are kept for any number of contexts.
+_FEW = 1 << 16
 
 
 class _Asked(NamedTuple):
@@ -141,7 +143,7 @@ class _Cores:
         for batch in self._contexts.batches(_CONTEXTS):
             cpu, start, end = (batch[c].to_numpy().astype(np.int64) for c in _CONTEXTS[:3])
             label = self._label(batch)
-            here, times = np.unique(cpu), (int(start.min(initial=_EVER[1])), int(end.max(initial=_EVER[0])))
+            here, times = distinct(cpu), (int(start.min(initial=_EVER[1])), int(end.max(initial=_EVER[0])))
             cores.update(here.tolist())
             for number, of in enumerate(asked):
                 _, item, low, high = overlaps(*of.on(here, *times), cpu, start, end)
@@ -203,11 +205,19 @@ class _Cores:
 
 def _added(asked: int, cpu: Int, label: Int, ns: Int) -> tuple[Int, Int, Int, Int]:
     """Sum of ``ns`` by core and label, per request: (asked, core, label, ns)."""
-    size = int(label.max(initial=0)) + 1
-    key, at = np.unique(cpu * size + label, return_inverse=True)
-    sums = np.zeros(len(key), np.int64)
-    np.add.at(sums, at.reshape(-1), ns)
-    return np.full(len(key), asked), key // size, key % size, sums
+    size, low, high = int(label.max(initial=0)) + 1, int(cpu.min(initial=0)), int(cpu.max(initial=0))
+    key = (cpu - low) * size + label
+    if (high - low + 1) * size <= len(cpu) + _FEW:
+        n, at, used = (high - low + 1) * size, key, None
+    else:  # a hostile table: cores are numbered from 0 on
+        used, at = np.unique(key, return_inverse=True)
+        n, at = len(used), at.reshape(-1)
+    sums = np.zeros(n, np.int64)
+    np.add.at(sums, at, ns)
+    if used is None:
+        used = np.flatnonzero(np.bincount(at, minlength=n))
+        sums = sums[used]
+    return np.full(len(used), asked), used // size + low, used % size, sums
 
 
 def _frame(parts: list[tuple[Int, ...]]) -> pd.DataFrame:

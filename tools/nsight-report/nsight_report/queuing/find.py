@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -86,31 +85,35 @@ def _measure(recording: Recording, chosen: pd.DataFrame, ledger: Ledger) -> pd.D
     own = own.merge(chosen[["message_id", "role", "baseline_latency_ns"]].astype({"message_id": "Int64"}))
     activity = Activity(recording, own, app)
     busy = activity.machine.threads
-    servers = _servers(_near(activity, every, own, busy), every, own, busy)
+    asked = queues.shown_by_calls(activity.has_functions)
+    servers = _servers(_near(activity, asked, every, own, busy), asked, every, own, busy)
     parts = [_by_function(server, own) for server in servers]
     counted = {server.queue.name for server in servers}
     parts += _by_messages(_beside(every, own, activity.machine), own, activity.machine, counted)
     if activity.has_functions:
         _account(counted, own, ledger)
-    # Sent messages are in a queue only if a function shows it.
     return pd.concat(parts, ignore_index=True) if parts else _nothing()
 
 
-def _near(activity: Activity, messages: Messages, own: pd.DataFrame, busy: Tiles) -> pa.Table:
+def _near(
+    activity: Activity, asked: list[Queue], messages: Messages, own: pd.DataFrame, busy: Tiles
+) -> pa.Table:
     """Calls while the compared messages were in their queues, and while some were served themselves; only these are read."""
     parts: list[tuple[str, Int, Int, Int]] = []
-    for queue in QUEUES:
+    for queue in asked:
         rows = own[own["direction"] == queue.direction]
         group, enter, leave = (column(rows[c]) for c in (queue.where, queue.enter, queue.leave))
         parts.append((queue.where, group, enter, leave))
         parts.append((queue.served_where, *_items(queue, messages, own, busy)))
         parts.append(("tid", *_tiles(rows, busy, _FEW)))
-    cores = []
+    cores, threads = (list[tuple[Int, Int, Int]]() for _ in range(2))
     for where, group, low, high in parts:
         known = (group >= 0) & (low >= 0) & (high >= low)
         # A call that ended when the message came is before it; one that began when it left is after it.
-        group, low, high = group[known], low[known], high[known] + 1
-        cores.append(activity.cores_of(group, low, high)[1:] if where == "tid" else (group, low, high))
+        (threads if where == "tid" else cores).append((group[known], low[known], high[known] + 1))
+    # All threads at once, so that table thread_states is read once.
+    tid, low, high = (np.concatenate(c) for c in zip(*threads, strict=True))
+    cores.append(activity.cores_of(tid, low, high)[1:])
     cpu, start, end = (np.concatenate(c) for c in zip(*cores, strict=True))
     return activity.calls_while(cpu, start, end, occurrences.COLUMNS)
 
@@ -122,11 +125,13 @@ def _account(counted: set[str], own: pd.DataFrame, ledger: Ledger) -> None:
     ledger.add("queues_without_function", len(without), queues=", ".join(without))
 
 
-def _servers(calls: pa.Table, messages: Messages, own: pd.DataFrame, busy: Tiles) -> list[_Server]:
-    """For each queue the function whose calls match the messages best."""
+def _servers(
+    calls: pa.Table, asked: list[Queue], messages: Messages, own: pd.DataFrame, busy: Tiles
+) -> list[_Server]:
+    """For each of the queues the function whose calls match the messages best."""
     lines = queues.read()
     named = [c for c in lines if not c.any_name]
-    pattern = re.compile("|".join(f"(?:{_translated(c.pattern)})" for c in named))
+    pattern = re.compile("|".join(f"(?:{c.regex()})" for c in named))
     memo: dict[Name, tuple[int, ...]] = {}
 
     def fitting(name: Name) -> tuple[int, ...]:
@@ -140,7 +145,7 @@ def _servers(calls: pa.Table, messages: Messages, own: pd.DataFrame, busy: Tiles
         lambda name: bool(fitting(name)),
     )
     servers = []
-    for queue in QUEUES:
+    for queue in asked:
         items = _items(queue, messages, own, busy)
         best: tuple[float, int, Name] | None = None
         for name in found.names:
@@ -154,10 +159,6 @@ def _servers(calls: pa.Table, messages: Messages, own: pd.DataFrame, busy: Tiles
             server = _by_calls_alone(calls, queue, lines, busy, own)
             servers += [server] if server else []
     return servers
-
-
-def _translated(pattern: str) -> str:
-    return fnmatch.translate(pattern).removesuffix(r"\Z")
 
 
 def _items(queue: Queue, messages: Messages, own: pd.DataFrame, busy: Tiles) -> tuple[Int, Int, Int]:

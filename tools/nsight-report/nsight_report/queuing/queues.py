@@ -88,6 +88,10 @@ class Candidate:
         """Whether it is found from its calls alone."""
         return self.pattern == "*"
 
+    def regex(self) -> str:
+        """The pattern as a regular expression for a whole name."""
+        return fnmatch.translate(self.pattern).removesuffix(r"\Z")
+
     def fits(self, kind: str, symbol: str, dso: str) -> bool:
         """Whether a call of this kind, name and object matches.
 
@@ -127,3 +131,13 @@ def read(path: Path = BUILT_IN) -> list[Candidate]:
             )
         rows.append(Candidate(*fields))
     return rows
+
+
+def shown_by_calls(has_functions: bool) -> list[Queue]:
+    """The queues that calls can represent: without recorded functions, those of a system call.
+
+    >>> [queue.name for queue in shown_by_calls(False)]
+    ['App receive']
+    """
+    of_syscalls = {line.queue for line in read() if line.dso == "syscall"}
+    return [queue for queue in QUEUES if has_functions or queue.name in of_syscalls]

@@ -33,17 +33,16 @@ _USER_CODE = 0
 
 
 class _Entered(NamedTuple):
-    """What threads entered: ``symbol``: number of a word; ``place``: position in order of time."""
+    """What threads entered, in order of time as far as equal begins need it; ``symbol``: number of a word."""
 
     tid: Int
     start: Int
     symbol: npt.NDArray[np.int32]
     is_new: npt.NDArray[np.bool_]
-    place: Int
 
     def take(self, at: Int) -> _Entered:
         """Some of them, in that order."""
-        return _Entered(self.tid[at], self.start[at], self.symbol[at], self.is_new[at], self.place[at])
+        return _Entered(self.tid[at], self.start[at], self.symbol[at], self.is_new[at])
 
 
 def find(
@@ -113,43 +112,46 @@ def _of_intervals() -> Callable[[_Columns, dict[str, int]], _Entered]:
         is_new = (kind == words.get("syscall", -1)) & (ids > newest) & ~pd.Series(ids).duplicated().to_numpy()
         newest = max(newest, int(ids.max(initial=-1)))
         symbol = np.where(kind != words.get("thread", -1), contexts["symbol"], _USER_CODE)
-        return _Entered(contexts["tid"], contexts["start_ns"], symbol, is_new, np.arange(len(ids)))
+        return _Entered(contexts["tid"], contexts["start_ns"], symbol, is_new)
 
     return rows_of
 
 
 def _of_syscalls(calls: _Columns, words: dict[str, int]) -> _Entered:
     """The same from system calls in ``calls``: user code follows when one ends. A switch cuts it but does not end it."""
-    ended = calls["end_known"] == words.get("measured", -1)
-    tid, start, took = calls["tid"], calls["start_ns"], calls["dur_ns"][ended]
-    n_begun, n_ended = len(tid), len(took)
-    times = np.concatenate([start, start[ended] + took])
+    ended = np.flatnonzero(calls["end_known"] == words.get("measured", -1))
+    start, took = calls["start_ns"], calls["dur_ns"][ended]
     # At equal times, one system call ends before the next one begins, but after its own begin.
-    order = np.concatenate([np.ones(n_begun, np.int8), np.where(took > 0, 0, 2).astype(np.int8)])
-    place = np.empty(len(times), np.int64)
-    place[np.lexsort((order, times))] = np.arange(len(times))
+    later, own = ended[took > 0], ended[took <= 0]
+    times = np.concatenate([start[later] + calls["dur_ns"][later], start, start[own] + calls["dur_ns"][own]])
+    n_later, n_begun = len(later), len(start)
+    order = np.argsort(times, kind="stable")
+    begins = (order >= n_later) & (order < n_later + n_begun)
     return _Entered(
-        np.concatenate([tid, tid[ended]]),
-        times,
-        np.concatenate([calls["symbol"], np.full(n_ended, _USER_CODE, np.int32)]),
-        np.arange(len(times)) < n_begun,
-        place,
+        np.concatenate([calls["tid"][later], calls["tid"], calls["tid"][own]])[order],
+        times[order],
+        np.where(begins, calls["symbol"][np.where(begins, order - n_later, 0)], np.int32(_USER_CODE)),
+        begins,
     )
 
 
 def _looked_for(entered: _Entered, words: dict[str, int], asked: Asked, times: Int) -> _Entered:
     """Rows that are the last of their thread up to a time in ``asked``, or the first of its waits from one of ``times`` on."""
-    tid, start = entered.tid, entered.start
-    wanted = np.zeros(len(tid), bool)
-    order = np.lexsort((entered.place, start, tid))
-    wanted[order] = asked.about(start[order], _beside(tid[order], start[order], 1))
-    for_events = [words[word] for word in occupancy.WAITS if word in words]
-    waits = order[(entered.is_new & np.isin(entered.symbol, for_events))[order]]
+    order = _by_thread(entered.tid, entered.start)
+    tid, start = entered.tid[order], entered.start[order]
+    wanted = asked.about(start, _beside(tid, start, 1))
+    for_events = np.array([words[word] for word in occupancy.WAITS if word in words], np.int32)
+    waits = np.flatnonzero((entered.is_new & np.isin(entered.symbol, for_events))[order])
     before = _beside(tid[waits], start[waits], -1)
     wanted[waits] |= np.searchsorted(times, before, "right") < np.searchsorted(times, start[waits], "right")
-    at = np.flatnonzero(wanted)
-    at = at[np.argsort(entered.place[at])]
-    return entered.take(at)
+    return entered.take(np.sort(order[wanted]))
+
+
+def _by_thread(tid: Int, start: Int) -> Int:
+    """The order of rows by thread and time; rows of equal times keep theirs. Most parts of a table are of one thread, in order."""
+    if (start[1:] < start[:-1]).any():
+        return np.lexsort((start, tid))
+    return np.argsort(tid, kind="stable") if (tid[1:] != tid[:-1]).any() else np.arange(len(tid))
 
 
 def _beside(group: Int, time: Int, step: int) -> Int:

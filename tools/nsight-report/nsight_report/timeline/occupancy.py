@@ -75,7 +75,13 @@ class Asked:
 
     def about(self, start: Int, end: Int) -> npt.NDArray[np.bool_]:
         """Which intervals [start, end) overlap the requested ones."""
-        return np.append(self.low, _EVER)[np.searchsorted(self.high, start, "right")] < end
+        if not len(start) or (start[1:] < start[:-1]).any():
+            return np.append(self.low, _EVER)[np.searchsorted(self.high, start, "right")] < end
+        # In order, as most are: the few requested ones are searched among them, instead of each of them among the requested.
+        first, last = np.searchsorted(self.high, start[[0, -1]], "right")
+        edges = np.searchsorted(start, self.high[first:last])
+        counts = np.diff(np.concatenate([[0], edges, [len(start)]]))
+        return np.repeat(np.append(self.low, _EVER)[first : last + 1], counts) < end
 
 
 @dataclass(frozen=True)
