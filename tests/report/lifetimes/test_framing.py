@@ -69,6 +69,22 @@ def test_memcached_binary_requests_have_their_length_in_the_header(tmp_path):
     assert [(o, n) for o, n, _ in found] == [(0, 27), (27, 39)]
 
 
+def test_memcached_requests_that_are_not_answered_have_a_type_of_their_own(tmp_path: Path) -> None:
+    """A key may be called noreply, too; a line longer than what is kept of it may lack the word."""
+    quiet = [
+        b"set key 0 0 1 noreply\r\nx\r\n",
+        b"cas key 0 0 1 9 noreply\r\nx\r\n",
+        b"delete key noreply\r\n",
+        b"flush_all noreply\r\n",
+    ]
+    named = [b"get noreply\r\n", b"delete noreply\r\n", b"set noreply 0 0 7\r\nnoreply\r\n", b"mg q v\r\n"]
+    meta = [b"mg key v q\r\n", b"ms key 2 q\r\nab\r\n", b"mn\r\n"]
+    found = framed(tmp_path, "memcached", requests(*quiet, *named, *meta))
+    assert [t for _, _, t in found] == [
+        "set-noreply", "cas-noreply", "delete-noreply", "flush_all-noreply", "get", "delete", "set", "mg", "mg-quiet", "ms-quiet", "mn",
+    ]  # fmt: skip
+
+
 def test_wrong_memcached_header_is_forgotten_with_its_message(tmp_path):
     # The protocol has no opcode 0x1f; each of the hundreds of segments after it begins with a message.
     header = struct.pack("!BBHBBHIIQ", 0x80, 0x1F, 3, 0, 0, 0, 3, 0, 0)

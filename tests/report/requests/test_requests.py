@@ -243,6 +243,57 @@ def test_behind_a_framed_request_without_reply_nothing_is_guessed(tmp_path: Path
     assert losses == {"requests_ambiguous": 4, "requests_without_reply": 1}
 
 
+def test_requests_that_ask_for_no_reply_take_none_from_others(tmp_path: Path) -> None:
+    """memcached: set with noreply, then a get; both in one read, so that nothing but the protocol tells whose the reply is."""
+    rows = []
+    for conn, n in ((0, 1), (1, 3)):
+        for i in range(n):
+            at = 1000 * i
+            rows += [framed("set-noreply", received(conn, at, at + 10, at + 20, byte_start=100 * i))]
+            rows += [framed("get", received(conn, at + 1, at + 10, at + 20, byte_start=100 * i + 1))]
+            rows += [framed("VALUE", sent(conn, at + 30, at + 40))]
+    made, losses = join(rows, tmp_path, "memcached")
+    assert [(r["conn_id"], r["request_type"], r["first_ns"], r["last_ns"]) for r in sorted(made, key=lambda r: r["conn_id"])] == [
+        (0, "get", 1, 40), (1, "get", 1, 40), (1, "get", 1001, 1040), (1, "get", 2001, 2040),
+    ]  # fmt: skip
+    assert losses == {"requests_without_reply": 4}
+
+
+@pytest.mark.parametrize("kind", ["getq", "mg-quiet"])
+def test_replies_to_requests_that_may_stay_unanswered_are_not_guessed(tmp_path: Path, kind: str) -> None:
+    """memcached: of two quiet gets and a noop, one get found nothing; another connection is not affected."""
+    rows = [framed(kind, received(0, i, 10, 20, byte_start=i)) for i in range(2)]
+    rows += [framed("noop", received(0, 2, 10, 20, byte_start=2))]
+    rows += [framed(kind, sent(0, 30, 40)), framed("noop", sent(0, 50, 60))]
+    rows += [framed("get", received(1, 0, 10, 20)), framed("END", sent(1, 30, 40))]
+    made, losses = join(rows, tmp_path, "memcached")
+    assert ([r["conn_id"] for r in made], losses) == ([1], {"requests_ambiguous": 3})
+
+
+def test_pushes_of_redis_are_no_replies(tmp_path: Path) -> None:
+    """RESP3: a message comes while a PING waits for its reply; the subscription was confirmed by a push, too."""
+    rows = [
+        framed("SUBSCRIBE", received(0, 0, 10, 20)), framed("push", sent(0, 30, 40)),
+        framed("PING", received(0, 100, 110, 120)), framed("push", sent(0, 130, 140)), framed("status", sent(0, 150, 160)),
+    ]  # fmt: skip
+    made, losses = join(rows, tmp_path, "redis")
+    assert [(r["request_type"], r["first_ns"], r["last_ns"]) for r in made] == [("PING", 100, 160)]
+    assert losses == {"replies_without_request": 2, "requests_without_reply": 1}
+
+
+def test_behind_a_subscription_in_resp2_nothing_is_guessed(tmp_path: Path) -> None:
+    """A message looks like a reply. What came before the subscription, and another connection, are joined."""
+    rows = [
+        framed("GET", received(0, 0, 10, 20)), framed("bulk", sent(0, 30, 40)),
+        framed("SUBSCRIBE", received(0, 50, 60, 70)), framed("array", sent(0, 80, 90)),
+        framed("PING", received(0, 100, 110, 120)), framed("array", sent(0, 130, 140)), framed("array", sent(0, 150, 160)),
+        framed("GET", received(1, 100, 110, 120)), framed("array", sent(1, 130, 140)),
+    ]  # fmt: skip
+    made, losses = join(rows, tmp_path, "redis")
+    assert [(r["conn_id"], r["first_ns"]) for r in made] == [(0, 0), (1, 100)]
+    assert losses == {"requests_ambiguous": 2}
+
+
 def test_what_is_answered_on_a_stream_is_the_reply_to_what_was_asked_on_it(tmp_path: Path) -> None:
     rows = [
         *(framed("GET", received(0, 10 * i, 100, 200, byte_start=i), stream_id=2 * i + 1) for i in range(3)),

@@ -96,6 +96,40 @@ static enum verdict data_block(struct parser *x, int i, bool last)
 	return MORE;
 }
 
+/* Requests that may be told not to be answered, and how many words come before that at least. */
+static const struct {
+	const char *word;
+	int before;
+} answered[] = {
+	{"set", 5},  {"add", 5},  {"replace", 5}, {"append", 5}, {"prepend", 5},   {"cas", 6},
+	{"incr", 3}, {"decr", 3}, {"delete", 2},  {"touch", 3},	 {"flush_all", 1}, {"verbosity", 2},
+};
+
+static const char *const meta[] = {"mg", "ms", "md", "ma"};
+
+/* Adds to the type that no reply follows (noreply), or only sometimes (flag q of meta commands). */
+static void add_answered(struct parser *x, const char *word, size_t n)
+{
+	const char *mark = NULL, *flag;
+	char type[sizeof(x->type)];
+	size_t len;
+
+	for (size_t i = 0; i < sizeof(answered) / sizeof(answered[0]) && !mark; i++)
+		if (is_word(answered[i].word, word, n))
+			for (int at = answered[i].before; (flag = line_word(x, at, &len)); at++)
+				if (is_word("noreply", flag, len) && !line_word(x, at + 1, &len))
+					mark = "-noreply";
+	for (size_t i = 0; i < sizeof(meta) / sizeof(meta[0]) && !mark; i++)
+		if (is_word(meta[i], word, n))
+			for (int at = i == 1 ? 3 : 2; (flag = line_word(x, at, &len)); at++)
+				if (is_word("q", flag, len))
+					mark = "-quiet";
+	if (!mark)
+		return;
+	len = snprintf(type, sizeof(type), "%s%s", x->type, mark);
+	set_type(x, type, len, false);
+}
+
 static enum verdict text_line(struct parser *x)
 {
 	static const char *const storage[] = {"set", "add", "replace", "append", "prepend", "cas"};
@@ -104,8 +138,10 @@ static enum verdict text_line(struct parser *x)
 
 	if (!word || !n)
 		return WRONG;
-	if (!x->type[0])
+	if (!x->type[0]) {
 		set_type(x, word, n, false);
+		add_answered(x, word, n);
+	}
 	for (size_t i = 0; i < sizeof(storage) / sizeof(storage[0]); i++)
 		if (is_word(storage[i], word, n))
 			return data_block(x, 4, true);

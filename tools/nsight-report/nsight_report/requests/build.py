@@ -18,6 +18,7 @@ from .phases import measure
 from .roles import CLIENT, ROLES, roles
 from .rows import DIRECTIONS, I64, WORDS, Connections, Rows, by_connection
 from .tree import InHands, Sent, parents
+from .unpaired import may_stay_unanswered, unpaired
 
 _UDP = 17
 _ROW = row_type("requests")
@@ -86,20 +87,18 @@ def _requests(
     ledger: Ledger,
 ) -> Rows:
     """Rows of table ``requests`` of some connections, by connection."""
-    # 100 Continue and the like are not replies: the replies follow.
-    interim = [
-        number for word, number in types.items() if framing == "http" and len(word) == 3 and word[0] == "1"
-    ]
     is_framed = (connections["surplus"][rows["conn_id"]] > 0) & (framing is not None)
     unknown = is_framed & (rows["request_type"] < 0)
     ledger.add("messages_without_frame", int(np.count_nonzero(unknown)))
-    keep = ~(np.isin(rows["request_type"], interim) | unknown)
+    asks = (rows["tx"] == 1) == (role[rows["conn_id"]] == CLIENT)
+    keep = ~(unpaired(rows, asks, is_framed & ~unknown, types, framing, ledger) | unknown)
     if not keep.all():  # a copy of a million rows takes a second
-        rows, is_framed = rows[keep], is_framed[keep]
+        rows, is_framed, asks = rows[keep], is_framed[keep], asks[keep]
     conn = rows["conn_id"]
     is_client = role[conn] == CLIENT
     is_udp = connections["proto"][conn] == _UDP
-    found = exchanges(rows, (rows["tx"] == 1) == is_client, is_udp, is_framed & ~is_udp, ledger)
+    unsure = may_stay_unanswered(rows, asks, types, framing)
+    found = exchanges(rows, asks, is_udp, is_framed & ~is_udp, unsure, ledger)
     client = is_client[found.ask]
     made = np.zeros(len(client), _ROW)
     for name, values in measure(rows, found, client, ledger).items():

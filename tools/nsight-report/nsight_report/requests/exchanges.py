@@ -46,10 +46,13 @@ class Exchanges:
         return Exchanges(*(np.concatenate([getattr(one, name), getattr(other, name)]) for name in names))
 
 
-def exchanges(rows: Rows, asks: Bool, is_udp: Bool, is_framed: Bool, ledger: Ledger) -> Exchanges:
+def exchanges(
+    rows: Rows, asks: Bool, is_udp: Bool, is_framed: Bool, unsure: Bool, ledger: Ledger
+) -> Exchanges:
     """Join ``rows``, which are in order of connection and time, and of whole connections.
 
-    ``asks``: rows that belong to a request, all others belong to replies; ``is_udp``, ``is_framed``: how their connections are joined.
+    ``asks``: rows that belong to a request, all others belong to replies; ``is_udp``, ``is_framed``: how their connections are joined;
+    ``unsure``: framed requests that may stay unanswered.
     """
     numbered = is_framed & (rows["stream_id"] > 0)
     streams = np.flatnonzero(numbered)
@@ -58,7 +61,7 @@ def exchanges(rows: Rows, asks: Bool, is_udp: Bool, is_framed: Bool, ledger: Led
     return Exchanges.both(
         _by_alternation(rows[plain]["conn_id"], asks[plain], is_udp[plain], plain, ledger),
         Exchanges.both(
-            _in_order(rows[framed]["conn_id"], asks[framed], framed, ledger),
+            _in_order(rows[framed]["conn_id"], asks[framed], unsure[framed], framed, ledger),
             _by_stream(rows[streams]["conn_id"], rows[streams]["stream_id"], asks[streams], streams, ledger),
         ),
     )
@@ -120,11 +123,12 @@ def _waiting(conn: I64, step: I64) -> tuple[I64, Bool]:
     return own - low, below
 
 
-def _in_order(conn: I64, asks: Bool, place: I64, ledger: Ledger) -> Exchanges:
+def _in_order(conn: I64, asks: Bool, unsure: Bool, place: I64, ledger: Ledger) -> Exchanges:
     """The n-th reply of a connection belongs to the n-th request. ``place``: as in ``_by_alternation``.
 
     A part of the connection is joined if every request has its reply at its end. After the last such end, only requests that were
-    all read before any reply are joined: otherwise one lost reply, or one request without reply, would shift all others.
+    all read before any reply are joined: otherwise one lost reply, or one request without reply, would shift all others. None is
+    joined there if one of them may stay unanswered.
     """
     waiting, extra = _waiting(conn, np.where(asks, 1, -1))
     ledger.add("replies_without_request", int(np.count_nonzero(extra)))
@@ -138,7 +142,7 @@ def _in_order(conn: I64, asks: Bool, place: I64, ledger: Ledger) -> Exchanges:
     before_any = ask < first_answer[ask]
     # Of the open part at the end, either all or none.
     shifted = np.zeros(len(conn), bool)
-    odd = ask[~closed & ~before_any]
+    odd = ask[~closed & (~before_any | unsure[ask])]
     shifted[np.isin(conn, np.unique(conn[odd]))] = True
     sure = closed | ~shifted[ask]
     ledger.add("requests_ambiguous", int(np.count_nonzero(~sure)))

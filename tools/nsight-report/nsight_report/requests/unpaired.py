@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Messages of framed connections that are no half of a request by their protocol: without these, the others are joined in order.
+
+An interim reply of HTTP (100 Continue) is followed by the reply. memcached answers no request with ``noreply``, and a quiet one
+only sometimes. Redis pushes what a client subscribed to: in RESP3 such a message has its own type. In RESP2 it looks like a reply,
+so from the first subscription of a connection on it is not known which messages are replies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from ..losses import Ledger
+from .rows import I64, Rows
+
+Bool = npt.NDArray[np.bool_]
+
+#: What framing_memcached.c appends to the type of a request that is not answered, or only sometimes.
+NOREPLY, QUIET = "-noreply", "-quiet"
+#: The same for requests in memcached's binary protocol, whose names end with q.
+_QUIET_OPCODES = frozenset([
+    "getq", "getkq", "setq", "addq", "replaceq", "deleteq", "incrementq", "decrementq", "quitq", "flushq", "appendq", "prependq", "gatq",
+])  # fmt: skip
+_PUSH = "push"
+_SUBSCRIBES = frozenset(["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR"])
+
+
+def unpaired(
+    rows: Rows, asks: Bool, is_framed: Bool, types: dict[str, int], framing: str | None, ledger: Ledger
+) -> Bool:
+    """Which of ``rows`` (in order of connection and time) belong to no pair of request and reply; all but interim replies are counted."""
+    of = rows["request_type"]
+    if framing == "http":
+        return is_framed & ~asks & _has(of, types, lambda word: len(word) == 3 and word[0] == "1")
+    if framing == "memcached":
+        alone = is_framed & asks & _has(of, types, lambda word: word.endswith(NOREPLY))
+        ledger.add("requests_without_reply", int(np.count_nonzero(alone)))
+        return alone
+    if framing == "redis":
+        return _of_redis(rows["conn_id"], of, asks, is_framed, types, ledger)
+    return np.zeros(len(rows), bool)
+
+
+def may_stay_unanswered(rows: Rows, asks: Bool, types: dict[str, int], framing: str | None) -> Bool:
+    """Which requests are answered only sometimes."""
+    if framing != "memcached":
+        return np.zeros(len(rows), bool)
+    return asks & _has(
+        rows["request_type"], types, lambda word: word in _QUIET_OPCODES or word.endswith(QUIET)
+    )
+
+
+def _of_redis(conn: I64, of: I64, asks: Bool, is_framed: Bool, types: dict[str, int], ledger: Ledger) -> Bool:
+    pushed = is_framed & ~asks & _has(of, types, lambda word: word == _PUSH)
+    subscribes = is_framed & asks & _has(of, types, lambda word: word in _SUBSCRIBES)
+    if not (pushed.any() or subscribes.any()):
+        return pushed
+    # In RESP3 a subscription is confirmed by a push, which is no reply to it.
+    in_resp3 = np.isin(conn, np.unique(conn[pushed]))
+    confirmed = subscribes & in_resp3
+    first = np.full(int(conn.max()) + 1, len(conn))
+    np.minimum.at(first, conn[subscribes], np.flatnonzero(subscribes))
+    unclear = is_framed & ~in_resp3 & (np.arange(len(conn)) >= first[conn])
+    ledger.add("replies_without_request", int(np.count_nonzero(pushed)))
+    ledger.add("requests_without_reply", int(np.count_nonzero(confirmed)))
+    ledger.add("requests_ambiguous", int(np.count_nonzero(unclear & asks)))
+    return pushed | confirmed | unclear
+
+
+def _has(of: I64, types: dict[str, int], wanted: Callable[[str], bool]) -> Bool:
+    return np.isin(of, [number for word, number in types.items() if wanted(word)])
