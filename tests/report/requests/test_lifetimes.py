@@ -13,6 +13,7 @@ from made_messages import as_messages, received, sent
 from nsight_report.arguments import parser
 from nsight_report.cli import _direction
 from nsight_report.errors import BadInput, UsageError
+from nsight_report.export.selection import marks
 from nsight_report.requests.build import build
 from nsight_report.requests.lifetimes import Lifetimes
 from nsight_report.selection.application import choose_app
@@ -53,6 +54,15 @@ def test_sections_of_a_request_tile_it_from_arrival_to_driver(tmp_path: Path) ->
     ]
     row = frame.iloc[0]
     assert (row["direction"], row["latency_ns"], row["tid"], row["send_tid"]) == ("request", 1500, 100, 101)
+
+
+def test_completion_of_the_reply_is_that_of_the_request(tmp_path: Path) -> None:
+    """The NIC was done with the reply at 1900; what was received has no such timestamp."""
+    rows = [received(0, 0, 100, 300), sent(0, 1000, 1500, completion_ns=1900, last_ns=1900, latency_ns=900)]
+    row = lifetimes(rows, tmp_path).rows(np.array([0])).iloc[0]
+    assert (row["completion_ns"], row["last_ns"]) == (1900, 1500)
+    shown = [(mark.name, mark.ns) for mark in marks(row)]
+    assert shown[-2:] == [("driver", 1500), ("NIC done", 1900)]
 
 
 def test_request_that_was_sent_begins_with_the_send_and_waits_for_its_peer(tmp_path: Path) -> None:

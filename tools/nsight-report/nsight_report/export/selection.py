@@ -45,6 +45,7 @@ MARKS = {
         ("read_ns", "read", "app_cpu"),
         ("send_ns", "send call", "send_cpu"),
         ("left_ns", "driver", "driver_cpu"),
+        ("completion_ns", "NIC done", None),
     ),
     "interval": (
         # The core of its begin is known only if it was handed over; the core of the hand-over is never known.

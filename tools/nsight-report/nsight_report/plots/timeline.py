@@ -78,7 +78,7 @@ _MARKS = {
     "interval": (("call_ns", "begin"), ("handoff_ns", "hand-over"), ("app_ns", "end")),
     REQUEST: (
         ("nic_ns", "NIC"), ("arrival_ns", "arrival"), ("handoff_ns", "hand-off"), ("read_ns", "read"), ("send_ns", "send call"),
-        ("left_ns", "driver"),
+        ("left_ns", "driver"), ("completion_ns", "NIC done"),
     ),
 }  # fmt: skip
 

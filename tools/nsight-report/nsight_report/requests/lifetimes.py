@@ -46,7 +46,8 @@ class Lifetimes(Messages):
     """The requests of one role: ``columns`` and ``rows`` like those of messages.
 
     In a row, message_id is the request_id and direction is ``request``; first_ns, last_ns and latency_ns are the request's.
-    All other values are those of the last message that it received: of the request, at a client of the reply.
+    completion_ns is that of what was sent last; all other values are those of the last message that it received: of the
+    request, at a client of the reply.
     """
 
     def __init__(self, requests: Messages, messages: Messages, role: str) -> None:
@@ -106,6 +107,7 @@ class Lifetimes(Messages):
             **at,
             sent_ns=np.clip(column(sent["app_ns"]), at["send_ns"], at["left_ns"]),
             qdisc_dur_ns=sent["qdisc_dur_ns"].array,
+            completion_ns=sent["completion_ns"].array,
             send_cpu=sent["app_cpu"].array,
             driver_cpu=sent["recv_cpu"].array,
             sent_bytes=np.where(alone, column(asked[self._sent_bytes]), -1),
