@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -73,12 +73,11 @@ def find(
     found = []
     for table in source.each_where("kind", kinds, names):
         columns = {name: numbers(table[name], words) for name in names}
-        of_tids = np.flatnonzero(np.isin(columns["tid"], tids))
-        found.append(
-            _looked_for(
-                rows_of({name: of[of_tids] for name, of in columns.items()}, words), words, asked, times
-            )
-        )
+        rows = np.flatnonzero(np.isin(columns["tid"], tids))
+        columns = {name: of[rows] for name, of in columns.items()}
+        if not is_contexts and (near := _near(columns, words, asked, times)) is not None:
+            columns = {name: of[near] for name, of in columns.items()}
+        found.append(_looked_for(rows_of(columns, words), words, asked, times))
     every = _Entered(*(np.concatenate(of) for of in zip(*found, strict=True)))
     symbol = pd.Categorical.from_codes(every.symbol, pd.Index(list(words)))
     frame = {"tid": every.tid, "start_ns": every.start, "symbol": symbol, "is_new": every.is_new}
@@ -117,6 +116,38 @@ def _of_intervals() -> Callable[[_Columns, dict[str, int]], _Entered]:
     return rows_of
 
 
+def _near(calls: _Columns, words: dict[str, int], asked: Asked, times: Int) -> Int | None:
+    """Rows of system calls among which ``_looked_for`` finds the same as among all; None: not known, they are not of one thread in order.
+
+    These are few of a recording: what begins in the requested times, the two before each, and the first wait from each of ``times`` on.
+    """
+    tid, start = calls["tid"], calls["start_ns"]
+    if not len(tid) or (tid != tid[0]).any():
+        return None
+    ended = np.where(calls["end_known"] == words.get("measured", -1), start + calls["dur_ns"], start)
+    if (ended < start).any() or (ended[:-1] > start[1:]).any():
+        return None
+    # One more than those that begin by the last row: for all later ones its end is the last.
+    first = np.searchsorted(asked.high, start[0], "right")
+    last = np.searchsorted(asked.low, start[-1], "right") + 1
+    before = np.maximum(np.searchsorted(start, asked.low[first:last]) - 2, 0)
+    low = np.searchsorted(start, start[before])  # calls without length may begin at the same time
+    edges = np.zeros(len(start) + 1, np.int64)
+    np.add.at(edges, low, 1)
+    np.add.at(edges, np.searchsorted(start, asked.high[first:last]), -1)
+    keep = np.cumsum(edges[:-1]) > 0
+    waits = np.flatnonzero(_among(calls["symbol"], words, occupancy.WAITS))
+    after = np.searchsorted(start[waits], times)
+    keep[waits[after[after < len(waits)]]] = True
+    return np.flatnonzero(keep)
+
+
+def _among(symbol: npt.NDArray[Any], words: dict[str, int], wanted: Iterable[str]) -> npt.NDArray[np.bool_]:
+    table = np.zeros(len(words) + 1, bool)  # the last one: null
+    table[[words[word] for word in wanted if word in words]] = True
+    return table[symbol]
+
+
 def _of_syscalls(calls: _Columns, words: dict[str, int]) -> _Entered:
     """The same from system calls in ``calls``: user code follows when one ends. A switch cuts it but does not end it."""
     ended = np.flatnonzero(calls["end_known"] == words.get("measured", -1))
@@ -140,8 +171,7 @@ def _looked_for(entered: _Entered, words: dict[str, int], asked: Asked, times: I
     order = _by_thread(entered.tid, entered.start)
     tid, start = entered.tid[order], entered.start[order]
     wanted = asked.about(start, _beside(tid, start, 1))
-    for_events = np.array([words[word] for word in occupancy.WAITS if word in words], np.int32)
-    waits = np.flatnonzero((entered.is_new & np.isin(entered.symbol, for_events))[order])
+    waits = np.flatnonzero((entered.is_new & _among(entered.symbol, words, occupancy.WAITS))[order])
     before = _beside(tid[waits], start[waits], -1)
     wanted[waits] |= np.searchsorted(times, before, "right") < np.searchsorted(times, start[waits], "right")
     return entered.take(np.sort(order[wanted]))
