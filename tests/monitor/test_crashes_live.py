@@ -27,7 +27,6 @@ from conftest import skip_or_fail
 pytestmark = pytest.mark.live
 TOOL = Path(__file__).resolve().parents[2] / "tools/nsight-monitor/nsight-monitor"
 SERIES = 'nsight_stage_latency_seconds_%s{stage="handoff-to-read"}'
-SOON_S = 1.0  # an exporter that is killed so soon after its start is not started again
 
 
 class Load:
@@ -76,19 +75,26 @@ def load(ports: tuple[int, int]) -> Iterator[Load]:
 
 
 @contextlib.contextmanager
-def monitor(ports: tuple[int, int]) -> Iterator[subprocess.Popen[str]]:
+def started(ports: tuple[int, int]) -> Iterator[subprocess.Popen[str]]:
     """It serves the first port, and watches the second one."""
     options = ["--prometheus", str(ports[0]), "--port", str(ports[1]), "--interval", "0.1"]
     process = subprocess.Popen([sys.executable, str(TOOL), *options], stderr=subprocess.PIPE, text=True)
-    assert process.stderr
     try:
-        if not process.stderr.readline().startswith("serving"):
-            skip_or_fail("bpf", process.communicate()[1])
         yield process
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=HANGS_S)
+
+
+@contextlib.contextmanager
+def monitor(ports: tuple[int, int]) -> Iterator[subprocess.Popen[str]]:
+    """The exporter has begun to serve."""
+    with started(ports) as process:
+        assert process.stderr
+        if not process.stderr.readline().startswith("serving"):
+            skip_or_fail("bpf", process.communicate()[1])
+        yield process
 
 
 def child(of: subprocess.Popen[str], word: str) -> int:
@@ -100,13 +106,19 @@ def child(of: subprocess.Popen[str], word: str) -> int:
     return 0
 
 
-def scraped(port: int) -> dict[str, float]:
-    """Count of latencies, and when it was 0; nothing while nobody answers, or nothing is counted."""
+def metrics(port: int) -> str:
+    """What a scrape gets; nothing while nobody answers."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=HANGS_S) as answer:
-            text = answer.read().decode()
+            text: str = answer.read().decode()
     except OSError:
-        return {}
+        return ""
+    return text
+
+
+def scraped(port: int) -> dict[str, float]:
+    """Count of latencies, and when it was 0; nothing while nobody answers, or nothing is counted."""
+    text = metrics(port)
     names = ("count", "created")
     found = {name: re.search(rf"^{re.escape(SERIES % name)} (\S+)$", text, re.M) for name in names}
     return {name: float(m[1]) for name, m in found.items() if m}
@@ -116,13 +128,10 @@ def test_a_killed_exporter_is_started_again_and_no_counter_falls(
     ports: tuple[int, int], load: Load, tmp_path: Path
 ) -> None:
     with monitor(ports) as process, load.running(), scraping(tmp_path, ports[0]) as prometheus:
-        served = time.monotonic()
         loader, first = child(process, "nsight-histograms"), child(process, "--input")
         assert loader and first
         before = wait_for(lambda: scraped(ports[0]))
         wait_for(lambda: values(prometheus, SERIES % "count"))
-        while time.monotonic() < served + 2 * SOON_S:
-            time.sleep(0.05)
         os.kill(first, signal.SIGKILL)
         after = wait_for(lambda: child(process, "--input") not in (0, first) and scraped(ports[0]))
         assert after["count"] >= before["count"] > 0
@@ -130,6 +139,20 @@ def test_a_killed_exporter_is_started_again_and_no_counter_falls(
         assert child(process, "nsight-histograms") == loader
         wait_for(lambda: (values(prometheus, SERIES % "count") or [0])[0] > after["count"])
         assert values(prometheus, f"resets({SERIES % 'count'}[1h])") == [0]
+
+
+def test_an_exporter_that_is_killed_at_its_start_is_started_again_and_counted(ports: tuple[int, int]) -> None:
+    with started(ports) as process:
+        exporter_pid = wait_for(lambda: process.poll() or child(process, "--input"))
+        if process.poll() is not None:
+            skip_or_fail("bpf", process.communicate()[1])
+        os.kill(exporter_pid, signal.SIGKILL)
+        assert process.stderr
+        said = [process.stderr.readline() for _ in range(2)]
+        assert said[0] == "the exporter was killed (signal 9), and is started again\n"
+        assert said[1].startswith("serving")
+        restarts = r"^nsight_monitor_exporter_restarts_total 1\.0$"
+        assert wait_for(lambda: re.search(restarts, metrics(ports[0]), re.M))
 
 
 def test_a_killed_loader_ends_the_monitor_and_the_next_one_is_a_reset(

@@ -7,6 +7,7 @@ import itertools
 import json
 import socket
 import stat
+import subprocess
 import sys
 import threading
 import time
@@ -212,7 +213,7 @@ COPY = "import sys; [print(line, end='', file=open(sys.argv[1], 'a')) for line i
 
 def test_a_child_that_is_killed_is_started_again_with_what_a_late_reader_gets(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    child = relay.Child([sys.executable, "-c", COPY, str(out)], soon_s=0)
+    child = relay.Child([sys.executable, "-c", COPY, str(out)], wait_s=0)
     child.send(HEADER)
     assert child._process
     child._process.kill()
@@ -222,21 +223,69 @@ def test_a_child_that_is_killed_is_started_again_with_what_a_late_reader_gets(tm
     assert child.lives()
     child.send(sums(2))
     assert child.end() == 0
-    assert out.read_text().endswith(HEADER + sums(1) + WINDOW + NAMES + sums(2))
+    assert out.read_text().endswith(
+        HEADER + sums(1) + '{"exporter_restarts": 1}\n' + WINDOW + NAMES + sums(2)
+    )
 
 
-def test_a_child_that_is_killed_too_soon_or_ends_by_itself_stays_away(tmp_path: Path) -> None:
-    killed = relay.Child([sys.executable, "-c", COPY, str(tmp_path / "out")], soon_s=HANGS_S)
-    ended = relay.Child([sys.executable, "-c", "raise SystemExit(3)"], soon_s=0)
-    for child in (killed, ended):
-        child.send(HEADER)
+def test_a_child_that_is_killed_soon_after_its_start_waits_longer_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Started at 0 s, killed. Waits until 1 s. Killed again: until 2 s later; then 4 s. It runs for 61 s and is killed: it
+    is started at once, and waits 1 s the next time."""
+    out, now = tmp_path / "out", [0.0]
+    monkeypatch.setattr(relay.time, "monotonic", lambda: now[0])
+    child = relay.Child([sys.executable, "-c", COPY, str(out)])
+    child.send(HEADER)
+    n = 0
+
+    def kill() -> subprocess.Popen[bytes]:
         assert child._process
-    killed._process.kill()
-    for child in (killed, ended):
+        child._process.kill()
         child._process.wait()
-        assert not child.lives()
-        with pytest.raises(BrokenPipeError):
-            child.send(sums(1))
-    assert ended.end() == 3
+        return child._process
+
+    def send() -> None:
+        nonlocal n
+        n += 1
+        child.send(sums(n))
+
+    for wait_s in (1, 2, 4):
+        killed = kill()
+        now[0] += wait_s - 0.1
+        assert child.lives()
+        send()
+        assert child._process is killed
+        now[0] += 0.1
+        send()
+        assert child._process is not killed
+    now[0] += 61
+    killed = kill()
+    send()
+    assert child._process is not killed
+    killed = kill()
+    now[0] += 1
+    send()
+    assert child._process is not killed
+    assert child.end() == 0
+    assert out.read_text().endswith(HEADER + sums(n) + '{"exporter_restarts": 5}\n')
+
+
+def test_a_child_that_ends_by_itself_stays_away() -> None:
+    child = relay.Child([sys.executable, "-c", "raise SystemExit(3)"], wait_s=0)
+    child.send(HEADER)
+    assert child._process
+    child._process.wait()
+    assert not child.lives()
+    with pytest.raises(BrokenPipeError):
+        child.send(sums(1))
+    assert child.end() == 3
+
+
+def test_the_end_of_a_killed_child_is_an_error(tmp_path: Path) -> None:
+    child = relay.Child([sys.executable, "-c", COPY, str(tmp_path / "out")], wait_s=HANGS_S)
+    child.send(HEADER)
+    assert child._process
+    child._process.kill()
     with pytest.raises(OutputError, match="signal 9"):
-        killed.end()
+        child.end()

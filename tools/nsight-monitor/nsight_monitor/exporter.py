@@ -18,7 +18,7 @@ from nsight_record.errors import Missing, Usage
 from . import native
 from .histogram import N_BUCKETS, Histogram
 from .names import Names
-from .snapshots import GivenNames, Header, Line, Snapshot, Window
+from .snapshots import GivenNames, Header, Line, Restarts, Snapshot, Window
 
 #: Exported buckets: up to 256 ns, each twice as wide, up to 34 s. Finer and coarser ones are added to those
 #: at the ends.
@@ -81,7 +81,7 @@ class Collector:
         self._snapshot: Snapshot | None = None
         self._exemplars: dict[tuple[str, int], dict[int, Exemplar]] = {}
         self._windows: dict[str, tuple[str, float]] = {}  # the last one of each stage
-        self._n_windows = 0
+        self._n_windows = self._restarts = 0
         self._answers: dict[str, tuple[bytes, str]] = {}
 
     def update(self, line: Line) -> None:
@@ -94,6 +94,8 @@ class Collector:
                     del self._exemplars[key]
             elif isinstance(line, GivenNames):
                 self._names.give(line.names)
+            elif isinstance(line, Restarts):
+                self._restarts = line.n
             elif isinstance(line, Window):
                 self._add(line)
             self._answers.clear()
@@ -132,6 +134,9 @@ class Collector:
         missed = CounterMetricFamily(
             "nsight_monitor_missed_runs", "Runs of BPF programs that the kernel left out."
         )
+        restarts = CounterMetricFamily(
+            "nsight_monitor_exporter_restarts", "How often the exporter was killed and started again."
+        )
         updated = GaugeMetricFamily(
             "nsight_monitor_update_timestamp_seconds", "When the counts were read from the kernel."
         )
@@ -153,11 +158,12 @@ class Collector:
             for stage, histogram in snapshot.ended.items():
                 ended.add_metric([stage], histogram.count, self._began)
             missed.add_metric([], snapshot.missed, self._began)
+            restarts.add_metric([], self._restarts, self._began)
             updated.add_metric([], snapshot.realtime_ns / 1e9)
             windows.add_metric([], self._n_windows, self._began)
         for stage, (name, at) in self._windows.items():
             last.add_metric([stage, name], at)
-        yield from (latency, stamps, exceptions, ended, missed, updated, windows, last)
+        yield from (latency, stamps, exceptions, ended, missed, restarts, updated, windows, last)
 
     def _histograms(self, snapshot: Snapshot) -> Iterator[tuple[tuple[str, int], dict[str, str], Histogram]]:
         names = self._names.of(snapshot)

@@ -27,6 +27,9 @@ _MOST_READERS = 16
 _KEPT_WINDOWS = 64
 #: A reader that accepts no data for this long is disconnected.
 _PATIENCE_S = 30.0
+#: A child that is killed is started again this long after its last start; twice as long each time, up to the second
+#: number of seconds. One that ran longer than that begins with the first number again.
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
 #: Size of sun_path in struct sockaddr_un, including the terminating zero.
 _SUN_PATH = 108
 
@@ -79,16 +82,18 @@ class Kept:
 
 class Child:
     """Another process that reads the lines from its standard input. If it is killed, it is started again, and
-    gets what a reader that comes late gets; but not if that happens within ``soon_s`` after its start."""
+    gets what a reader that comes late gets, and how often it was started again. If it ran less than ``wait_s``,
+    the next line after that time starts it."""
 
-    def __init__(self, argv: Sequence[str], soon_s: float = 1.0) -> None:
-        self._argv, self._soon_s = argv, soon_s
+    def __init__(self, argv: Sequence[str], wait_s: float = _FIRST_WAIT_S) -> None:
+        self._argv, self._wait_s, self._first_wait_s = argv, wait_s, wait_s
         self._kept = Kept()
         self._process: subprocess.Popen[bytes] | None = None
         self._began, self._starting = 0.0, False
+        self._restarts = 0
 
     def send(self, line: str) -> None:
-        """The first line starts it. Raises BrokenPipeError if it has ended."""
+        """The first line starts it. Raises BrokenPipeError if it has ended by itself."""
         self._kept.add(line)
         if self._process is None:
             self._start()
@@ -96,12 +101,19 @@ class Child:
             raise BrokenPipeError
 
     def lives(self) -> bool:
-        """Whether it has not ended; starts it again if it was killed. SIGCHLD's handler may call it at any
-        time."""
+        """Whether it has not ended by itself; starts it again if it was killed, unless that is too soon.
+        SIGCHLD's handler may call it at any time."""
         if self._process is None or self._starting or (code := self._process.poll()) is None:
             return True
-        if code >= 0 or time.monotonic() - self._began < self._soon_s:
+        if code >= 0:
             return False
+        ran = time.monotonic() - self._began
+        if ran < self._wait_s:
+            return True
+        self._wait_s = self._first_wait_s if ran > _LONGEST_WAIT_S else min(2 * self._wait_s, _LONGEST_WAIT_S)
+        self._restarts += 1
+        # Not print(): the signal's handler may interrupt another one.
+        os.write(2, f"the exporter was killed (signal {-code}), and is started again\n".encode())
         self._start()
         return self.lives()
 
@@ -110,7 +122,7 @@ class Child:
         # In its own session, so that Ctrl-C reaches it only through this process: it ends with its lines.
         self._process = subprocess.Popen(self._argv, stdin=subprocess.PIPE, bufsize=0, start_new_session=True)
         self._began, self._starting = time.monotonic(), False
-        self._write(self._kept.after(0))
+        self._write(self._kept.after(0) + json.dumps({"exporter_restarts": self._restarts}) + "\n")
 
     def _write(self, text: str) -> bool:
         """False: it reads no more. Meanwhile, the signal's handler may put another process in its place."""
@@ -131,7 +143,7 @@ class Child:
         self._process.stdin.close()
         if (code := self._process.wait()) < 0:
             raise OutputError(
-                f"the exporter was killed (signal {-code}), and is not started again so soon",
+                f"the exporter was killed (signal {-code})",
                 "dmesg shows whether there was too little memory",
             )
         return code

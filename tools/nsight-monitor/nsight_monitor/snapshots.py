@@ -101,7 +101,14 @@ class GivenNames:
     names: dict[int, str]
 
 
-Line = Snapshot | Window | Slow | GivenNames
+@dataclass(frozen=True)
+class Restarts:
+    """How often the exporter was killed and started again."""
+
+    n: int
+
+
+Line = Snapshot | Window | Slow | GivenNames | Restarts
 
 
 def _number(value: Any) -> int:
@@ -174,6 +181,8 @@ def other(line: str) -> Line:
             return Window(window["name"], tuple(map(_slow, window["slow"])), _number(window.get("n", 0)))
         if "names" in row:
             return GivenNames({int(n): _text(name) for n, name in row["names"].items()})
+        if "exporter_restarts" in row:
+            return Restarts(_number(row["exporter_restarts"]))
         return Snapshot(
             monotonic_ns=_number(row["monotonic_ns"]),
             realtime_ns=_number(row["realtime_ns"]),
