@@ -15,7 +15,7 @@
 
 /* bpf_rdonly_cast() (Linux 6.2) gives an address a kernel type, so that fields are loaded directly
  * and not copied by bpf_probe_read_kernel(). A load that faults gives 0. */
-extern void *bpf_rdonly_cast(const void *at, __u32 type) __ksym;
+extern void *bpf_rdonly_cast(const void *at, __u32 type) __ksym __weak;
 
 #define CAST(at, structure) bpf_rdonly_cast(at, bpf_core_type_id_kernel(structure))
 
@@ -205,6 +205,10 @@ struct ipv6hdr___name {
 
 struct tcphdr___name {
 	__be16 source;
+};
+
+struct timespec64___name {
+	__s64 tv_sec;
 };
 
 struct skb_shared_hwtstamps {

@@ -74,6 +74,7 @@ void host_look(struct host *host)
 			snprintf(missing, sizeof(host->missing[i]), "the kernel's field %s",
 				 stages[i].field);
 	}
+	host->has_cast = btf__find_by_name_kind(kernel, "bpf_rdonly_cast", BTF_KIND_FUNC) >= 0;
 	btf__free(kernel);
 }
 

@@ -11,6 +11,7 @@
 
 struct host {
 	char missing[N_STAGES][128]; /* what the kernel lacks for a stage; "": nothing */
+	bool has_cast;		     /* bpf_rdonly_cast() */
 };
 
 /* Exits if the kernel does not describe its types. */

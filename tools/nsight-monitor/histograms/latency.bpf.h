@@ -4,7 +4,7 @@
 #define NSIGHT_MONITOR_LATENCY_BPF_H
 
 #include "../../bpf/filters.bpf.h"
-#include "stages.h"
+#include "buckets.h"
 
 /* 1 << stage for each measured stage */
 const volatile __u32 stages = ~0u;
@@ -19,6 +19,9 @@ const volatile bool only_process;
 const volatile __u64 only_netns_cookie;
 /* Only sockets in which at least this many packets wait; 0: any */
 const volatile __u32 only_queue;
+
+/* Whether the kernel has bpf_rdonly_cast(). */
+const volatile bool has_cast;
 
 /* Latencies from this many ns on are reported at once; 0: not for this stage. */
 const volatile __u64 trigger_ns[N_STAGES];
@@ -78,21 +81,15 @@ static __always_inline void count(struct core *core, enum count what)
 	__sync_fetch_and_add(&core->counts[what], 1);
 }
 
-/* The exponent of the smallest power of two that is not below ns */
-static __always_inline __u32 bucket_of(__u64 ns)
+/* Eight bytes at an address in the kernel */
+static __always_inline __u64 load64(const void *at)
 {
-	__u32 bucket = 0;
+	__u64 bytes = 0;
 
-	if (!ns)
-		return 0;
-	ns--;
-	for (__u32 step = 32; step; step >>= 1)
-		if (ns >> step) {
-			ns >>= step;
-			bucket += step;
-		}
-	bucket += ns;
-	return bucket < N_BUCKETS ? bucket : N_BUCKETS - 1;
+	if (has_cast)
+		return *(const volatile __u64 *)CAST(at, struct timespec64___name);
+	bpf_probe_read_kernel(&bytes, sizeof(bytes), at);
+	return bytes;
 }
 
 /* At most one per stage and core in a tenth of a second: the first one's window covers the
@@ -112,13 +109,26 @@ static __always_inline void report_slow(enum stage stage, __u32 group, __u64 ns)
 		core->told[stage] = slow.end;
 }
 
-static __always_inline void observe(enum stage stage, __u32 group, __u64 ns)
+/* Those of this core and a group */
+static __always_inline struct histograms *histograms_of(__u32 group)
 {
-	__u32 at = bpf_get_smp_processor_id() * n_groups + group, bucket = bucket_of(ns);
-	struct histograms *all;
+	__u32 at = bpf_get_smp_processor_id() * n_groups + group;
+
+	return bpf_map_lookup_elem(&histograms, &at);
+}
+
+/*
+ * Atomic additions would cost 5 ns each and are not needed: each stage is counted by one program,
+ * and the kernel does not let a program interrupt itself on a core. Reads are counted by two, of
+ * which each ignores the other's system calls.
+ */
+static __always_inline void observe_in(struct histograms *all, enum stage stage, __u32 group,
+				       __u64 ns)
+{
+	struct histogram *h;
 	struct core *core;
 
-	if (!wanted(stage))
+	if (!all || !wanted(stage))
 		return;
 	/* Another core has replaced the begin by a newer one. */
 	if ((__s64)ns < 0) {
@@ -127,14 +137,17 @@ static __always_inline void observe(enum stage stage, __u32 group, __u64 ns)
 			count(core, COUNT_NEGATIVE);
 		return;
 	}
-	all = bpf_map_lookup_elem(&histograms, &at);
-	if (!all)
-		return;
-	/* An interrupting program may count in the same place. */
-	__sync_fetch_and_add(&all->of[stage].n[bucket], 1);
-	__sync_fetch_and_add(&all->of[stage].sum_ns, ns);
+	h = &all->of[stage];
+	h->n[bucket_of(ns)]++;
+	h->sum_ns += ns;
 	if (trigger_ns[stage] && ns >= trigger_ns[stage])
 		report_slow(stage, group, ns);
+}
+
+static __always_inline void observe(enum stage stage, __u32 group, __u64 ns)
+{
+	if (wanted(stage))
+		observe_in(histograms_of(group), stage, group, ns);
 }
 
 /* The place of a group; a new group gets one while there is room. */

@@ -38,14 +38,15 @@ static int no_print(enum libbpf_print_level level, const char *format, va_list l
 
 static const char hint[] = "run it as root; --list-stages says what this kernel has";
 
-static struct nsight_histograms_bpf *load(const struct arguments *args, uint32_t stages,
-					  int n_cores)
+static struct nsight_histograms_bpf *load(const struct arguments *args, const struct host *host,
+					  uint32_t stages, int n_cores)
 {
 	struct nsight_histograms_bpf *skel = nsight_histograms_bpf__open();
 
 	if (!skel)
 		fail(EXIT_REFUSED, hint, "the BPF programs: %s", strerror(errno));
 	skel->rodata->stages = stages;
+	skel->rodata->has_cast = host->has_cast;
 	skel->rodata->group_by = args->group_by;
 	skel->rodata->n_groups = args->n_groups;
 	skel->rodata->only_port = args->port;
@@ -195,7 +196,7 @@ int main(int argc, char **argv)
 		if (args.receive_stamps && clock_receive_stamps() < 0)
 			fail(EXIT_REFUSED, "leave out --receive-stamps",
 			     "the kernel does not stamp packets: %s", strerror(errno));
-		skel = load(&args, stages, n_cores);
+		skel = load(&args, &host, stages, n_cores);
 		began = clock_ns(CLOCK_REALTIME); /* every count is 0 */
 		s = attach(&args, skel, n_cores);
 	}

@@ -27,15 +27,11 @@ struct skb_shared_info___gso {
 /* Ports behind an IP header without options or extension headers; 0: there are none. */
 static __always_inline __u32 ports_of(const void *l3, bool v6)
 {
-	__u8 first = 0, protocol = 0;
-	__u32 ports = 0;
+	__u8 protocol = load64(l3 + (v6 ? 6 : 9));
 
-	if (bpf_probe_read_kernel(&protocol, 1, l3 + (v6 ? 6 : 9)) || !is_ours(protocol))
+	if (!is_ours(protocol))
 		return 0;
-	if (!v6 && bpf_probe_read_kernel(&first, 1, l3))
-		return 0;
-	bpf_probe_read_kernel(&ports, 4, l3 + (v6 ? 40 : (first & IHL) * 4));
-	return ports;
+	return load64(l3 + (v6 ? 40 : (load64(l3) & IHL) * 4));
 }
 
 static __always_inline __u32 group_of_packet(struct core *core, const struct net_device *dev,
@@ -58,10 +54,8 @@ static __always_inline bool is_tagged(const struct sk_buff *skb)
 /* l3: after the VLAN tag, if the data has one */
 static __always_inline bool is_ip(const struct sk_buff *skb, const void *l3, bool *v6)
 {
-	__u16 protocol = skb->protocol;
+	__u16 protocol = is_tagged(skb) ? load64(l3 - 2) : skb->protocol;
 
-	if (is_tagged(skb) && bpf_probe_read_kernel(&protocol, sizeof(protocol), l3 - 2))
-		return false;
 	*v6 = protocol == bpf_htons(ETH_P_IPV6);
 	return *v6 || protocol == bpf_htons(ETH_P_IP);
 }
@@ -72,6 +66,9 @@ static __always_inline bool is_merged(const struct sk_buff *skb)
 {
 	struct skb_shared_info___gso *shared = (void *)(skb->head + skb->end);
 
+	if (has_cast)
+		return ((struct skb_shared_info___gso *)CAST(shared, struct skb_shared_info___gso))
+			->gso_size;
 	return BPF_CORE_READ(shared, gso_size);
 }
 
@@ -90,6 +87,11 @@ static __always_inline bool is_below(const struct net_device *dev)
 	return dev->adj_list.upper.next != &dev->adj_list.upper;
 }
 
+static __always_inline bool is_other_port_of(__u32 ports)
+{
+	return (ports & 0xffff) != bpf_htons(only_port) && ports >> 16 != bpf_htons(only_port);
+}
+
 static __always_inline bool is_other_device(const struct net_device *dev)
 {
 	return (only_ifindex && (__u32)dev->ifindex != only_ifindex) ||
@@ -99,7 +101,7 @@ static __always_inline bool is_other_device(const struct net_device *dev)
 SEC("tp_btf/netif_receive_skb")
 int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 {
-	__u64 now = bpf_ktime_get_ns(), received, buffer;
+	__u64 now, received, buffer;
 	const struct net_device *dev = skb->dev;
 	struct core *core = this_core();
 	__u32 ports = 0;
@@ -127,6 +129,7 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 		/* It has not reached IP, and may only pass through. */
 		struct packet *p = place_of(buffer);
 
+		now = bpf_ktime_get_ns();
 		received = is_known(p, buffer, PACKET_SENT) && p->time <= now &&
 					   now - p->time < STALE_NS
 				   ? p->time
@@ -136,14 +139,14 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 	}
 	if (only_port || group_by == BY_PORT)
 		ports = ports_of(l3, v6);
-	if (only_port && (ports & 0xffff) != bpf_htons(only_port) &&
-	    ports >> 16 != bpf_htons(only_port)) {
+	if (only_port && is_other_port_of(ports)) {
 		forget(buffer);
 		return 0;
 	}
+	now = bpf_ktime_get_ns();
 	received = receive_stamp(skb, buffer, l3, v6, now, &kind);
 	if (!other)
-		count(core, kind);
+		core->counts[kind]++; /* only this program counts these */
 	if (received && !other && !is_of_sockets() && !peer_mask[0] && !peer_mask[1] &&
 	    wanted(STAGE_IP_START))
 		observe(STAGE_IP_START, group_of_packet(core, dev, ports), now - received);
@@ -164,9 +167,8 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 /* Whether it is more than an acknowledgement. The TCP header is at data. */
 static __always_inline bool has_bytes(const struct sk_buff *skb)
 {
-	__u8 words = 0;
+	__u8 words = load64(skb->data + TCP_OFFSET);
 
-	bpf_probe_read_kernel(&words, sizeof(words), skb->data + TCP_OFFSET);
 	return skb->len > (words >> 4) * 4u;
 }
 
@@ -218,16 +220,6 @@ int BPF_PROG(on_tcp_probe, struct sock *sk, const struct sk_buff *skb)
 	return 0;
 }
 
-SEC("tp_btf/qdisc_enqueue")
-int BPF_PROG(on_qdisc_enqueue, void *qdisc, void *queue, struct sk_buff *skb)
-{
-	struct core *core = this_core();
-
-	if (core)
-		remember(buffer_of(core, AT_QDISC, skb), PACKET_ENQUEUED, bpf_ktime_get_ns(), 0, 0);
-	return 0;
-}
-
 /* Whether the sender of a packet passes the filters. Its socket may not be a full one (a request,
  * or in TIME-WAIT); then it has only ports and namespace. */
 static __always_inline bool is_sender_asked_for(const struct sk_buff *skb,
@@ -241,6 +233,22 @@ static __always_inline bool is_sender_asked_for(const struct sk_buff *skb,
 		return !only_port && !only_netns && !peer_mask[0] && !peer_mask[1];
 	return !is_other_port(sk) && !is_other_peer(sk) &&
 	       !is_other_netns(sk->__sk_common.skc_net.net);
+}
+
+SEC("tp_btf/qdisc_enqueue")
+int BPF_PROG(on_qdisc_enqueue, void *qdisc, void *queue, struct sk_buff *skb)
+{
+	struct core *core = this_core();
+	__u64 buffer;
+
+	if (!core)
+		return 0;
+	buffer = buffer_of(core, AT_QDISC, skb);
+	if (is_of_sockets() || !is_sender_asked_for(skb, skb->dev))
+		forget(buffer);
+	else
+		remember(buffer, PACKET_ENQUEUED, bpf_ktime_get_ns(), 0, 0);
+	return 0;
 }
 
 /* A packet is dropped after a queueing discipline took it. TCP sends the same buffer again, perhaps
@@ -260,8 +268,7 @@ int BPF_PROG(on_kfree_skb, struct sk_buff *skb)
 	if (!is_known(p, buffer, PACKET_ENQUEUED))
 		return 0;
 	p->buffer = 0;
-	if (!is_of_sockets() && is_sender_asked_for(skb, skb->dev))
-		count(core, COUNT_QDISC_DROPPED);
+	count(core, COUNT_QDISC_DROPPED);
 	return 0;
 }
 
@@ -289,7 +296,7 @@ static __always_inline bool is_passed_on(const struct net_device *dev)
 SEC("tp_btf/net_dev_start_xmit")
 int BPF_PROG(on_net_dev_start_xmit, const struct sk_buff *skb, const struct net_device *dev)
 {
-	__u64 now = bpf_ktime_get_ns(), sent = skb->tstamp, buffer, enqueued;
+	__u64 now, sent = skb->tstamp, buffer, enqueued;
 	struct core *core = this_core();
 	struct packet *p;
 	bool v6, asked_for;
@@ -307,8 +314,14 @@ int BPF_PROG(on_net_dev_start_xmit, const struct sk_buff *skb, const struct net_
 	}
 	/* Processes and control groups of senders are not checked. */
 	asked_for = !is_of_sockets() && is_sender_asked_for(skb, dev);
-	if (asked_for && group_by == BY_PORT)
+	if (only_port || (asked_for && group_by == BY_PORT))
 		ports = ports_of(l3, v6);
+	/* The receive probe leaves it out, too. */
+	if (only_port && !asked_for && is_other_port_of(ports)) {
+		forget(buffer);
+		return 0;
+	}
+	now = bpf_ktime_get_ns();
 	if (asked_for && is_known(p, buffer, PACKET_ENQUEUED)) {
 		enqueued = p->time;
 		observe(STAGE_QDISC, group_of_packet(core, dev, ports), now - enqueued);

@@ -24,8 +24,9 @@ struct reader {
 static struct reader readers[READERS];
 
 /* The thread's last run-queue wait, limited to the part between hand-off and now */
-static __always_inline void observe_run_queue(struct core *core, struct task_struct *task,
-					      __u32 group, __u64 handoff, __u64 now)
+static __always_inline void observe_run_queue(struct core *core, struct histograms *all,
+					      struct task_struct *task, __u32 group, __u64 handoff,
+					      __u64 now)
 {
 	__u32 tid = task->pid;
 	struct reader *r = &readers[tid & (READERS - 1)];
@@ -50,7 +51,7 @@ static __always_inline void observe_run_queue(struct core *core, struct task_str
 	}
 	if (r->ran > handoff)
 		part = r->wait < r->ran - handoff ? r->wait : r->ran - handoff;
-	observe(STAGE_RUN_QUEUE, group, part);
+	observe_in(all, STAGE_RUN_QUEUE, group, part);
 }
 
 #endif

@@ -10,10 +10,10 @@
 /* The buffer of the datagram to be read next; 0: there is none. */
 static __always_inline __u64 next_buffer(struct core *core, struct sock *sk)
 {
-	struct udp_sock *up = (struct udp_sock *)sk;
+	struct udp_sock *up = CAST(sk, struct udp_sock);
 
-	if (BPF_CORE_READ(up, reader_queue.qlen))
-		return (__u64)BPF_CORE_READ(up, reader_queue.next, head);
+	if (up->reader_queue.qlen)
+		return buffer_of(core, AT_READ, up->reader_queue.next);
 	return sk->sk_receive_queue.qlen ? buffer_of(core, AT_READ, sk->sk_receive_queue.next) : 0;
 }
 
@@ -124,24 +124,27 @@ static __always_inline void observe_read(struct core *core, struct sock *sk, str
 	 * before now. */
 	__u64 arrival = w->first.arrival, left = w->left, now = bpf_ktime_get_ns();
 	struct task_struct *task;
+	struct histograms *all;
 	__u32 group;
 
 	w->ours = !only_process || is_process_asked_for();
 	if (w->ours && now >= handoff && !is_short_queue(sk)) {
 		group_by_reader(core, w);
 		group = group_of(core, sk, w, 0);
-		observe(STAGE_HANDOFF_READ, group, now - handoff);
+		all = histograms_of(group);
+		observe_in(all, STAGE_HANDOFF_READ, group, now - handoff);
 		if (!arrival)
 			count(core, COUNT_READ_NO_ARRIVAL);
 		else if (tcp)
-			observe(STAGE_TCP_READ, group, now - arrival);
+			observe_in(all, STAGE_TCP_READ, group, now - arrival);
 		else
-			observe(STAGE_UDP_READ, group, now - arrival);
+			observe_in(all, STAGE_UDP_READ, group, now - arrival);
 		if (left)
-			observe(STAGE_HEAD_OF_LINE, group, now - (left > handoff ? left : handoff));
+			observe_in(all, STAGE_HEAD_OF_LINE, group,
+				   now - (left > handoff ? left : handoff));
 		if (wanted(STAGE_RUN_QUEUE)) {
 			task = bpf_get_current_task_btf();
-			observe_run_queue(core, task, group, handoff, now);
+			observe_run_queue(core, all, task, group, handoff, now);
 		}
 		if (!w->request)
 			w->request = arrival;

@@ -183,7 +183,7 @@ int BPF_PROG(on_sock_send_length, struct sock *sk, int result, int flags)
 {
 	struct waiting *w;
 	struct core *core;
-	__u64 now;
+	__u64 now, request;
 
 	if (result < 0 || !is_asked_for(sk))
 		return 0;
@@ -191,13 +191,17 @@ int BPF_PROG(on_sock_send_length, struct sock *sk, int result, int flags)
 	w = bpf_sk_storage_get(&waiting, sk, 0, 0);
 	if (!w)
 		return 0;
+	/* Another core may change it at any time, so it is read once. */
+	request = w->request;
+	if (!request)
+		return 0;
+	w->request = 0;
 	core = this_core();
 	if (!core)
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (w->request && w->request <= now)
-		observe(STAGE_REQUEST, group_of(core, sk, w, 0), now - w->request);
-	w->request = 0;
+	if (request <= now)
+		observe(STAGE_REQUEST, group_of(core, sk, w, 0), now - request);
 	return 0;
 }
 

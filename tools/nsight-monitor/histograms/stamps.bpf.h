@@ -124,10 +124,7 @@ static __always_inline void remember(__u64 buffer, enum packet_state state, __u6
  * after IP options, only a part of them. */
 static __always_inline __u64 check_of(const void *l3, bool v6)
 {
-	__u64 check = 0;
-
-	bpf_probe_read_kernel(&check, sizeof(check), l3 + (v6 ? 40 : 20));
-	return check;
+	return load64(l3 + (v6 ? 40 : 20));
 }
 
 static __always_inline bool is_physical(const struct net_device *dev)
