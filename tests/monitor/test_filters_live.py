@@ -18,6 +18,7 @@ import pytest
 from machinery.testbed.ports import reserved
 from monitored import Watch, connected, inode, inside, link, on_core
 from nsight_demo.namespaces import Link, run_name
+from nsight_demo.processes import wait_until
 from nsight_monitor import arguments, loader, names, snapshots
 from nsight_monitor.snapshots import Slow
 
@@ -141,6 +142,44 @@ def test_slow_latencies_of_the_last_moment_are_reported(veth: Link, port: int, o
     assert all(isinstance(one, Slow) for one in slow)
     assert watch.n("handoff-to-read") == 5
     assert len(slow) + watch.result.counts["slow_not_reported"] == 5
+
+
+def test_slow_latencies_that_a_full_ring_buffer_has_no_room_for_are_counted(
+    veth: Link, port: int, one_core: None
+) -> None:
+    """Nobody reads the ring buffer of 65,536 bytes while 2,500 latencies come. Each takes 8 + 24 bytes, and a byte stays free, so
+    2,047 are shown and 453 are lost; all are in the histogram."""
+    options = (
+        "--netns",
+        inode(veth.server),
+        "--port",
+        port,
+        "--stages",
+        "handoff-to-read",
+        "--trigger-pause-ms",
+        0,
+    )
+    watch = Watch(*options, "--trigger", "handoff-to-read=1", "--interval-ms", 3_600_000)
+    with connected(veth, False, False, port) as (client, server), watch:
+        process = watch.process
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        for _ in range(2500):
+            client.send(b"x")
+            server.recv(1)
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGCONT)
+        # The lines do not fit into the pipe. A second signal, such as systemd's and nsight-monitor's, interrupts its write().
+        proc = Path(f"/proc/{process.pid}")
+        wait_until(lambda: (proc / "syscall").read_text().startswith("1 0x1 "), "a full pipe")
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "ShdPnd:\t0000000000000000" in (proc / "status").read_text(), "the signal")
+    slow = [snapshots.other(line) for line in watch.rest[:-1]]
+    assert all(isinstance(one, Slow) for one in slow)
+    assert (len(slow), watch.result.counts["slow_lost"]) == (2047, 453)
+    assert watch.result.counts["slow_not_reported"] == 0
+    assert watch.of("handoff-to-read").count == 2500
+    assert sum(one.ns for one in slow if isinstance(one, Slow)) < watch.of("handoff-to-read").sum_ns
 
 
 SENDS = """

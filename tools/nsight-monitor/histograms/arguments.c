@@ -35,6 +35,9 @@ static const char usage[] =
 	"                     let the kernel timestamp every received packet\n"
 	"      --trigger STAGE=NS\n"
 	"                     print a line at once if a latency of the stage is NS or more\n"
+	"      --trigger-pause-ms N\n"
+	"                     for each stage and core, at most one such line in this time\n"
+	"                     (default 100)\n"
 	"      --cost         print the cost of the BPF programs; this makes them slower\n"
 	"      --list-stages  list the stages that this kernel has, and exit\n"
 	"\n"
@@ -141,6 +144,7 @@ static uint32_t stages_of(char *text)
 
 void arguments_parse(int argc, char **argv, struct arguments *args)
 {
+	/* clang-format off */
 	static const struct option options[] = {
 		{"peer", 1, NULL, 'a'},
 		{"port", 1, NULL, 'p'},
@@ -159,16 +163,19 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 		{"stages", 1, NULL, 's'},
 		{"receive-stamps", 0, NULL, 'r'},
 		{"trigger", 1, NULL, 't'},
+		{"trigger-pause-ms", 1, NULL, 'T'},
 		{"cost", 0, NULL, 'C'},
 		{"list-stages", 0, NULL, 'l'},
 		{"help", 0, NULL, 'h'},
 		{0},
 	};
+	/* clang-format on */
 	int o;
 
 	*args = (struct arguments){.interval_ms = 10000,
 				   .n_groups = 64,
 				   .group_idle_ms = 600000,
+				   .trigger_pause_ms = 100,
 				   .stages = ((1u << N_STAGES) - 1) & ~STAGES_BY_NAME};
 	while ((o = getopt_long(argc, argv, "", options, NULL)) >= 0) {
 		switch (o) {
@@ -225,6 +232,9 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 			break;
 		case 't':
 			trigger_of(optarg, args);
+			break;
+		case 'T':
+			args->trigger_pause_ms = number(optarg, 0, DAY_MS);
 			break;
 		case 'C':
 			args->cost = true;

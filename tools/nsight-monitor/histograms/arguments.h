@@ -11,7 +11,7 @@
 
 struct arguments {
 	uint64_t port, pid, cgroup, ifindex, netns, netns_cookie, queue, n_groups, group_idle_ms,
-		interval_ms, duration_ms;
+		interval_ms, duration_ms, trigger_pause_ms;
 	const char *comm;
 	/* IPv4 in IPv6 form, in network byte order; all 0: any */
 	uint8_t peer[16], peer_mask[16];

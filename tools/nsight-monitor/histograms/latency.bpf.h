@@ -25,7 +25,9 @@ const volatile bool has_cast;
 
 /* Latencies from this many ns on are reported at once; 0: not for this stage. */
 const volatile __u64 trigger_ns[N_STAGES];
-#define TOLD_AGAIN_NS 100000000
+/* For each stage and core, at most one in this time: its window of the flight recorder covers the
+ * others. */
+const volatile __u64 trigger_pause_ns;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -92,8 +94,6 @@ static __always_inline __u64 load64(const void *at)
 	return bytes;
 }
 
-/* At most one per stage and core in a tenth of a second: the first one's window covers the
- * others. */
 static __always_inline void report_slow(enum stage stage, __u32 group, __u64 ns)
 {
 	struct slow_latency slow = {
@@ -102,9 +102,10 @@ static __always_inline void report_slow(enum stage stage, __u32 group, __u64 ns)
 
 	if (!core)
 		return;
-	if (slow.end - core->told[stage] < TOLD_AGAIN_NS ||
-	    bpf_ringbuf_output(&slow_latencies, &slow, sizeof(slow), 0))
+	if (slow.end - core->told[stage] < trigger_pause_ns)
 		count(core, COUNT_SLOW_UNTOLD);
+	else if (bpf_ringbuf_output(&slow_latencies, &slow, sizeof(slow), 0))
+		count(core, COUNT_SLOW_LOST);
 	else
 		core->told[stage] = slow.end;
 }

@@ -60,6 +60,7 @@ static struct nsight_histograms_bpf *load(const struct arguments *args, const st
 	memcpy((void *)skel->rodata->only_peer, args->peer, sizeof(args->peer));
 	memcpy((void *)skel->rodata->peer_mask, args->peer_mask, sizeof(args->peer_mask));
 	memcpy((void *)skel->rodata->trigger_ns, args->trigger_ns, sizeof(args->trigger_ns));
+	skel->rodata->trigger_pause_ns = args->trigger_pause_ms * MILLISECOND;
 	if (args->comm)
 		strncpy((char *)skel->rodata->only_comm, args->comm, 15);
 	skel->bss->realtime_offset = clock_realtime_offset();
@@ -166,7 +167,9 @@ static bool run(const struct arguments *args, struct nsight_histograms_bpf *skel
 
 int main(int argc, char **argv)
 {
-	struct sigaction action = {.sa_handler = on_signal}, ignored = {.sa_handler = SIG_IGN};
+	/* A slow reader still gets the line that the signal interrupts, and the last one. */
+	struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART},
+			 ignored = {.sa_handler = SIG_IGN};
 	int n_cores = libbpf_num_possible_cpus(), stats = -1;
 	struct nsight_histograms_bpf *skel = NULL;
 	struct ring_buffer *slow = NULL;

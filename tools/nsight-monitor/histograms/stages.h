@@ -74,6 +74,7 @@
 	X(NEGATIVE, "end_before_begin") /* another core has replaced the begin by a newer message's */ \
 	X(ACCEPT_UNKNOWN, "accept_without_establishment") \
 	X(SLOW_UNTOLD, "slow_not_reported") /* soon after another one of its stage on that core */ \
+	X(SLOW_LOST, "slow_lost") /* the loader had not read older ones yet */ \
 	X(GROUP_OTHER, "group_overflow") \
 	X(GROUP_ENDED, "groups_ended") /* counted by the loader */
 /* clang-format on */
