@@ -179,3 +179,23 @@ def test_a_read_behind_messages_that_were_taken_has_its_own_times(veth: Link, po
         assert watch.of(stage).sum_ns <= took
     assert watch.n("head-of-line") == 0
     assert watch.result.counts["taken_without_read"] == 1
+
+
+def test_a_raw_socket_that_gets_copies_has_no_messages(veth: Link, port: int) -> None:
+    """Raw sockets with the protocol of UDP and of TCP, as traceroute and port scanners have."""
+    with inside(veth.server):
+        raw = [
+            socket.socket(socket.AF_INET, socket.SOCK_RAW, p)
+            for p in (socket.IPPROTO_UDP, socket.IPPROTO_TCP)
+        ]
+    with raw[0], raw[1], Watch("--netns", inode(veth.server)) as watch:
+        for tcp in (False, True):
+            with connected(veth, tcp, False, port) as (client, server):
+                for _ in range(10):
+                    client.send(b"x")
+                    server.recv(1)
+        for one in raw:
+            one.recv(2048, socket.MSG_DONTWAIT)
+    for kind in ("udp", "tcp"):
+        assert watch.n(f"{kind}-socket-enqueued") == watch.n(f"{kind}-socket-read") == 10
+    assert watch.n("handoff-to-read") == 20

@@ -158,7 +158,7 @@ struct sock {
 	struct sock_common __sk_common;
 	struct sk_buff_head sk_receive_queue;
 	struct socket *sk_socket; /* NULL: the connection has not been accepted yet */
-	__u16 sk_protocol;
+	__u16 sk_protocol, sk_type;
 	struct {
 		struct cgroup *cgroup;
 	} sk_cgrp_data;

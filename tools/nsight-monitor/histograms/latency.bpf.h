@@ -6,9 +6,15 @@
 #include "../../bpf/filters.bpf.h"
 #include "buckets.h"
 
+#define SOCK_STREAM 1
+#define SOCK_DGRAM  2
+
 /* 1 << stage for each measured stage */
 const volatile __u32 stages = ~0u;
 const volatile __u32 group_by, n_groups = 1;
+/* There is a filter. Checked first, since the kernel removes what a constant excludes, but not the
+ * loads of constants. */
+const volatile bool filtered;
 const volatile char only_comm[16];
 /* The other side's address, IPv4 in IPv6 form, and its mask; as loaded */
 const volatile __u64 only_peer[2], peer_mask[2];
@@ -123,13 +129,12 @@ static __always_inline struct histograms *histograms_of(__u32 group)
  * and the kernel does not let a program interrupt itself on a core. Reads are counted by two, of
  * which each ignores the other's system calls.
  */
-static __always_inline void observe_in(struct histograms *all, enum stage stage, __u32 group,
-				       __u64 ns)
+static __always_inline void add(struct histograms *all, enum stage stage, __u32 group, __u64 ns)
 {
 	struct histogram *h;
 	struct core *core;
 
-	if (!all || !wanted(stage))
+	if (!all)
 		return;
 	/* Another core has replaced the begin by a newer one. */
 	if ((__s64)ns < 0) {
@@ -145,10 +150,17 @@ static __always_inline void observe_in(struct histograms *all, enum stage stage,
 		report_slow(stage, group, ns);
 }
 
+static __always_inline void observe_in(struct histograms *all, enum stage stage, __u32 group,
+				       __u64 ns)
+{
+	if (wanted(stage))
+		add(all, stage, group, ns);
+}
+
 static __always_inline void observe(enum stage stage, __u32 group, __u64 ns)
 {
 	if (wanted(stage))
-		observe_in(histograms_of(group), stage, group, ns);
+		add(histograms_of(group), stage, group, ns);
 }
 
 /* The place of a group; a new group gets one while there is room. */
@@ -187,7 +199,7 @@ static __always_inline bool is_other_netns(const struct net *net)
 {
 	__u64 cookie;
 
-	if (!only_netns)
+	if (!filtered || !only_netns)
 		return false;
 	cookie = cookie_of(net);
 	return net->ns.inum != only_netns ||
@@ -227,12 +239,17 @@ static __always_inline __u32 group_of_socket(struct core *core, struct sock *sk)
 	return group_by ? GROUP_NONE : GROUP_OTHER;
 }
 
+static __always_inline bool has_peer(void)
+{
+	return filtered && (peer_mask[0] || peer_mask[1]);
+}
+
 /* Also works for a socket that is not a full one. */
 static __always_inline bool is_other_peer(struct sock *sk)
 {
 	__u64 address[2] = {};
 
-	if (!peer_mask[0] && !peer_mask[1])
+	if (!has_peer())
 		return false;
 	if (sk->__sk_common.skc_family == AF_INET6)
 		bpf_probe_read_kernel(address, sizeof(address), &sk->__sk_common.skc_v6_daddr);
@@ -242,14 +259,24 @@ static __always_inline bool is_other_peer(struct sock *sk)
 	       (address[1] & peer_mask[1]) != only_peer[1];
 }
 
+/* A raw socket may have the protocol of TCP or UDP, too: it gets copies. */
+static __always_inline bool has_messages(const struct sock *sk)
+{
+	return sk->sk_protocol == IPPROTO_TCP
+		       ? sk->sk_type == SOCK_STREAM
+		       : sk->sk_protocol == IPPROTO_UDP && sk->sk_type == SOCK_DGRAM;
+}
+
 /* Whether a full socket passes the filters, as far as the socket shows that. */
 static __always_inline bool is_asked_for(struct sock *sk)
 {
 	__u16 family = sk->__sk_common.skc_family;
 
-	if (is_other_port(sk) || !is_ours(sk->sk_protocol))
+	if ((family != AF_INET && family != AF_INET6) || !has_messages(sk))
 		return false;
-	if ((family != AF_INET && family != AF_INET6) || is_other_peer(sk))
+	if (!filtered)
+		return true;
+	if (is_other_port(sk) || is_other_peer(sk))
 		return false;
 	if (is_other_netns(sk->__sk_common.skc_net.net))
 		return false;
@@ -263,7 +290,7 @@ static __always_inline bool is_short_queue(struct sock *sk)
 	struct udp_sock *up = (struct udp_sock *)sk;
 	__u32 n;
 
-	if (!only_queue)
+	if (!filtered || !only_queue)
 		return false;
 	n = sk->sk_receive_queue.qlen;
 	if (sk->sk_protocol == IPPROTO_UDP)
@@ -275,7 +302,7 @@ static __always_inline bool is_short_queue(struct sock *sk)
  * out. */
 static __always_inline bool is_of_sockets(void)
 {
-	return only_process || only_cgroup || only_queue;
+	return filtered && (only_process || only_cgroup || only_queue);
 }
 
 static __always_inline bool is_process_asked_for(void)

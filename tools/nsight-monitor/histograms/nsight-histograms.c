@@ -57,6 +57,9 @@ static struct nsight_histograms_bpf *load(const struct arguments *args, const st
 	skel->rodata->only_queue = args->queue;
 	skel->rodata->only_cgroup = args->cgroup;
 	skel->rodata->only_process = args->pid || args->comm;
+	skel->rodata->filtered = args->port || args->pid || args->comm || args->ifindex ||
+				 args->netns || args->queue || args->cgroup ||
+				 memcmp(args->peer_mask, (uint8_t[16]){}, sizeof(args->peer_mask));
 	memcpy((void *)skel->rodata->only_peer, args->peer, sizeof(args->peer));
 	memcpy((void *)skel->rodata->peer_mask, args->peer_mask, sizeof(args->peer_mask));
 	memcpy((void *)skel->rodata->trigger_ns, args->trigger_ns, sizeof(args->trigger_ns));

@@ -87,6 +87,11 @@ static __always_inline bool is_below(const struct net_device *dev)
 	return dev->adj_list.upper.next != &dev->adj_list.upper;
 }
 
+static __always_inline bool has_port(void)
+{
+	return filtered && only_port;
+}
+
 static __always_inline bool is_other_port_of(__u32 ports)
 {
 	return (ports & 0xffff) != bpf_htons(only_port) && ports >> 16 != bpf_htons(only_port);
@@ -94,8 +99,8 @@ static __always_inline bool is_other_port_of(__u32 ports)
 
 static __always_inline bool is_other_device(const struct net_device *dev)
 {
-	return (only_ifindex && (__u32)dev->ifindex != only_ifindex) ||
-	       is_other_netns(dev->nd_net.net);
+	return filtered && ((only_ifindex && (__u32)dev->ifindex != only_ifindex) ||
+			    is_other_netns(dev->nd_net.net));
 }
 
 SEC("tp_btf/netif_receive_skb")
@@ -137,9 +142,9 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 		remember(buffer, PACKET_PORT, received, check_of(l3, v6), 0);
 		return 0;
 	}
-	if (only_port || group_by == BY_PORT)
+	if (has_port() || group_by == BY_PORT)
 		ports = ports_of(l3, v6);
-	if (only_port && is_other_port_of(ports)) {
+	if (has_port() && is_other_port_of(ports)) {
 		forget(buffer);
 		return 0;
 	}
@@ -147,8 +152,7 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 	received = receive_stamp(skb, buffer, l3, v6, now, &kind);
 	if (!other)
 		core->counts[kind]++; /* only this program counts these */
-	if (received && !other && !is_of_sockets() && !peer_mask[0] && !peer_mask[1] &&
-	    wanted(STAGE_IP_START))
+	if (received && !other && !is_of_sockets() && !has_peer() && wanted(STAGE_IP_START))
 		observe(STAGE_IP_START, group_of_packet(core, dev, ports), now - received);
 	if (!received)
 		received = now;
@@ -227,10 +231,12 @@ static __always_inline bool is_sender_asked_for(const struct sk_buff *skb,
 {
 	struct sock *sk = skb->sk;
 
+	if (!filtered)
+		return true;
 	if (only_ifindex && (__u32)dev->ifindex != only_ifindex)
 		return false;
 	if (!sk)
-		return !only_port && !only_netns && !peer_mask[0] && !peer_mask[1];
+		return !only_port && !only_netns && !has_peer();
 	return !is_other_port(sk) && !is_other_peer(sk) &&
 	       !is_other_netns(sk->__sk_common.skc_net.net);
 }
@@ -290,7 +296,7 @@ static __always_inline bool is_of_tcp(const struct sk_buff *skb)
  * passes a selected device only once. */
 static __always_inline bool is_passed_on(const struct net_device *dev)
 {
-	return !only_ifindex && dev->adj_list.lower.next != &dev->adj_list.lower;
+	return !(filtered && only_ifindex) && dev->adj_list.lower.next != &dev->adj_list.lower;
 }
 
 SEC("tp_btf/net_dev_start_xmit")
@@ -314,10 +320,10 @@ int BPF_PROG(on_net_dev_start_xmit, const struct sk_buff *skb, const struct net_
 	}
 	/* Processes and control groups of senders are not checked. */
 	asked_for = !is_of_sockets() && is_sender_asked_for(skb, dev);
-	if (only_port || (asked_for && group_by == BY_PORT))
+	if (has_port() || (asked_for && group_by == BY_PORT))
 		ports = ports_of(l3, v6);
 	/* The receive probe leaves it out, too. */
-	if (only_port && !asked_for && is_other_port_of(ports)) {
+	if (has_port() && !asked_for && is_other_port_of(ports)) {
 		forget(buffer);
 		return 0;
 	}

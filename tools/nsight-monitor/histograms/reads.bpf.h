@@ -97,11 +97,9 @@ static __always_inline void advance(struct core *core, struct sock *sk, struct w
 	w->first.handoff = 0;
 	barrier();
 	if (tcp) {
-		struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+		struct tcp_sock *tp = CAST(sk, struct tcp_sock);
 		bool ending = sk->__sk_common.skc_state != TCP_ESTABLISHED;
 
-		if (!tp)
-			return;
 		copied_seq = tp->copied_seq;
 		w->copied_seq = copied_seq;
 		if (is_last(w, copied_seq, ending))
@@ -174,14 +172,13 @@ int BPF_PROG(on_sock_recv_length, struct sock *sk, int result, int flags)
 	}
 	w = bpf_sk_storage_get(&waiting, sk, 0, 0);
 	if (w && tcp) {
-		struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+		struct tcp_sock *tp = CAST(sk, struct tcp_sock);
 
 		/* The connection's end takes a sequence number, too. */
-		if (tp)
-			skip_taken(core, w,
-				   tp->copied_seq - result -
-					   (sk->__sk_common.skc_state != TCP_ESTABLISHED &&
-					    tp->copied_seq == tp->rcv_nxt));
+		skip_taken(core, w,
+			   tp->copied_seq - result -
+				   (sk->__sk_common.skc_state != TCP_ESTABLISHED &&
+				    tp->copied_seq == tp->rcv_nxt));
 	}
 	handoff = w ? w->first.handoff : 0;
 	if (handoff)
@@ -218,8 +215,8 @@ int BPF_PROG(on_tcp_rcv_space_adjust, struct sock *sk)
 		return 0;
 	core = this_core();
 	w = bpf_sk_storage_get(&waiting, sk, 0, 0);
-	tp = bpf_skc_to_tcp_sock(sk);
-	if (!core || !w || !tp || tp->copied_seq == w->copied_seq)
+	tp = CAST(sk, struct tcp_sock);
+	if (!core || !w || tp->copied_seq == w->copied_seq)
 		return 0;
 	/* Not if only the connection's end was taken */
 	handoff = w->first.handoff;

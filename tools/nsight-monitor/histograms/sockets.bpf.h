@@ -8,7 +8,6 @@
 
 /* A message that waits in a socket; handoff 0: none waits. */
 struct message {
-	__u64 buffer;  /* of its packet */
 	__u64 arrival; /* 0: not known */
 	__u64 handoff;
 	__u32 end; /* TCP: the sequence number after it */
@@ -138,8 +137,8 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (tcp) {
-		tp = bpf_skc_to_tcp_sock(sk);
-		if (!tp || is_only_end(tp, w, state))
+		tp = CAST(sk, struct tcp_sock);
+		if (is_only_end(tp, w, state))
 			return 0;
 		w->rcv_nxt = tp->rcv_nxt;
 		w->copied_seq = tp->copied_seq;

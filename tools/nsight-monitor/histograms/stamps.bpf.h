@@ -94,7 +94,8 @@ static __always_inline bool has_arrived(struct core *core, struct packet *p, __u
 static __always_inline bool is_from_device(const struct sk_buff *skb, const struct packet *p,
 					   bool is_its)
 {
-	return !only_ifindex || (__u32)skb->skb_iif == only_ifindex || (is_its && p->on_device);
+	return !filtered || !only_ifindex || (__u32)skb->skb_iif == only_ifindex ||
+	       (is_its && p->on_device);
 }
 
 static __always_inline void forget(__u64 buffer)
