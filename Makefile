@@ -30,12 +30,12 @@ NATIVE := tools/nsight-record/clock tools/nsight-record/collect tools/nsight-cap
 LOAD := tools/nsight-demo/load tests/machinery/load
 
 .PHONY: help demo test test-fast flake fuzz fuzzers lint format build native load install uninstall completions deb deb-source test-packages emulation decoder fixtures figures lock pins scripts vendor native-clean clean distclean \
-	deps-build deps-demo deps-test deps-kernel trixie check-clocks truth flight-truth soak monitor-article monitor-sums bench case-study spsc jitter capsule-demo capsule-truth capsule-matrix kernel-check \
+	deps-build deps-demo deps-test deps-kernel trixie check-clocks truth flight-truth soak monitor-article monitor-sums monitor-soak bench case-study spsc jitter capsule-demo capsule-truth capsule-matrix kernel-check \
 	kernel-boot
 
 help:
 	@sed -n '3,5s/^# //p' Makefile
-	@echo "Also: install uninstall deb deb-source test-packages flake fuzz build emulation decoder fixtures lint format figures lock pins scripts vendor check-clocks truth flight-truth soak monitor-article monitor-sums" \
+	@echo "Also: install uninstall deb deb-source test-packages flake fuzz build emulation decoder fixtures lint format figures lock pins scripts vendor check-clocks truth flight-truth soak monitor-article monitor-sums monitor-soak" \
 		"bench case-study spsc jitter capsule-demo capsule-truth capsule-matrix kernel-check kernel-boot clean distclean"
 
 deps-build deps-demo deps-test: deps-%:
@@ -186,6 +186,11 @@ monitor-article: deps-test
 monitor-sums: deps-test
 	@$(MAKE) -s build
 	@$(PY) tests/evaluation/monitor/sums.py
+
+# 10^8 datagrams: about half an hour.
+monitor-soak: deps-test
+	@$(MAKE) -s build
+	@$(PY) tests/evaluation/monitor/monitor_soak.py
 
 # Documentation/case-study.md: make case-study STORY=redis runs one of memcached, redis, user-stack.
 STORY ?= all

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import resource
@@ -27,6 +28,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
@@ -145,7 +147,7 @@ def client_cpu_ns() -> int:
     return round((used.ru_utime + used.ru_stime) * 1e9)
 
 
-def loaded(bed: Testbed, server: Server, connections: int, size: int, seconds: float) -> dict[str, float]:
+def loaded(bed: Testbed, server: Server, connections: int, size: int, seconds: float) -> dict[str, Any]:
     """Figures of one closed loop."""
     with tempfile.TemporaryDirectory(prefix="nsight-bench-") as name:
         log = Path(name, "load.tsv")
@@ -177,7 +179,7 @@ def cell(
     args: argparse.Namespace,
 ) -> Cell:
     """All rounds of one workload."""
-    rounds: list[dict[str, dict[str, float]]] = []
+    rounds: list[dict[str, dict[str, Any]]] = []
     for _ in range(args.rounds):
         of = {}
         for state in draw.sample((ABSENT, AGAIN, MONITORED), 3):
@@ -185,16 +187,19 @@ def cell(
                 of[state] = loaded(bed, server, *load, args.seconds)
         rounds.append(of)
 
-    def absent(figure: str) -> float:
-        return statistics.median(of[ABSENT][figure] for of in rounds)
+    def median(figure: str, of_round: Callable[[float, float, float], float]) -> float:
+        """Without rounds that had too few requests for a p99; NaN if none is left."""
+        found = [tuple(of[state][figure] for state in (ABSENT, AGAIN, MONITORED)) for of in rounds]
+        return statistics.median([of_round(*three) for three in found if None not in three] or [math.nan])
 
     def ratio(figure: str) -> float:
-        return statistics.median(
-            of[MONITORED][figure] / statistics.mean((of[ABSENT][figure], of[AGAIN][figure])) for of in rounds
-        )
+        return median(figure, lambda absent, again, monitored: 2 * monitored / (absent + again))
+
+    def absent(figure: str) -> float:
+        return median(figure, lambda absent, again, monitored: absent)
 
     def noise(figure: str) -> float:
-        return statistics.median(of[AGAIN][figure] / of[ABSENT][figure] for of in rounds)
+        return median(figure, lambda absent, again, monitored: again / absent)
 
     return Cell(
         kind, *load, absent("rate"), absent("cpu"), ratio("rate"), ratio("p99"), ratio("cpu"), noise("rate"), noise("cpu")
@@ -241,7 +246,9 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     for name in ("rate", "p99", "cpu", "rate_noise", "cpu_noise"):
-        low, middle, high = statistics.quantiles([getattr(c, name) for c in cells], n=4)
+        low, middle, high = statistics.quantiles(
+            [n for c in cells if not math.isnan(n := getattr(c, name))], n=4
+        )
         print(f"{name:10} median of {len(cells)} workloads {middle:.3f} (quartiles {low:.3f}-{high:.3f})")
     goal = Goal(
         "requests/s, median of the workloads",
