@@ -155,13 +155,21 @@ def test_data_for_a_half_closed_socket_has_not_the_arrival_of_an_earlier_segment
     assert watch.of("tcp-socket-read").sum_ns <= took
 
 
-@pytest.mark.parametrize("n", [1, 12], ids=["few", "more-than-are-kept"])
-def test_a_read_behind_messages_that_were_taken_has_its_own_times(veth: Link, port: int, n: int) -> None:
+@pytest.mark.parametrize(
+    ("n", "half_closed"),
+    [(1, False), (12, False), (1, True)],
+    ids=["few", "more-than-are-kept", "of-a-half-closed-socket"],
+)
+def test_a_read_behind_messages_that_were_taken_has_its_own_times(
+    veth: Link, port: int, n: int, half_closed: bool
+) -> None:
     """sendfile into a pipe is no read for any probe. The next recv does not read the data that it took."""
     ends = os.pipe()
     try:
         with Watch("--netns", inode(veth.server), "--port", port) as watch:
             with connected(veth, True, False, port) as (client, server):
+                if half_closed:
+                    server.shutdown(socket.SHUT_WR)
                 for _ in range(n):
                     client.send(b"x" * 100)
                     server.setblocking(True)

@@ -174,11 +174,7 @@ int BPF_PROG(on_sock_recv_length, struct sock *sk, int result, int flags)
 	if (w && tcp) {
 		struct tcp_sock *tp = CAST(sk, struct tcp_sock);
 
-		/* The connection's end takes a sequence number, too. */
-		skip_taken(core, w,
-			   tp->copied_seq - result -
-				   (sk->__sk_common.skc_state != TCP_ESTABLISHED &&
-				    tp->copied_seq == tp->rcv_nxt));
+		skip_taken(core, w, tp->copied_seq - fin_was_read(sk, tp) - result);
 	}
 	handoff = w ? w->first.handoff : 0;
 	if (handoff)
