@@ -178,6 +178,9 @@ def test_every_dropped_packet_is_told_with_the_kernels_reason(tmp_path):
     assert by_reason.pop("SOCKET_RCVBUFF") == sent - read
     assert all(reason.startswith("QDISC_") for reason in by_reason.index)
     assert by_reason.sum() == queued - passed
+    of_port = capture.drops[capture.drops["dport"] == port]
+    told = set(zip(*(of_port[name].astype(str) for name in ("saddr", "daddr")), strict=True))
+    assert told == {("127.0.0.1", "127.0.0.1")}
 
 
 def test_ctrl_c_keeps_the_data(tmp_path, echo):

@@ -122,35 +122,4 @@ static __always_inline bool of_packet(struct nsr_control *c, const void *l3, __u
 	return false;
 }
 
-/* For TCP and UDP: 16 source port, 16 destination port, 8 protocol of IP; else 0. */
-static __always_inline __u64 flow_of(const struct sk_buff *skb)
-{
-	const void *l3 = skb->head + skb->network_header;
-	const volatile struct packet4 *p4 = CAST(l3, struct iphdr___name);
-	const volatile struct packet6 *p6 = CAST(l3, struct ipv6hdr___name);
-	const volatile struct transport *th;
-	__u16 source, dest;
-	__u8 proto, header = 40;
-
-	/* No layer has set the network header yet. */
-	if (skb->network_header == (__u16)~0)
-		return 0;
-	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		if (p4->frag_off & bpf_htons(IP_OFFSET))
-			return 0;
-		header = (p4->vihl & 0xf) * 4;
-		proto = p4->protocol;
-	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-		proto = p6->nexthdr;
-	} else {
-		return 0;
-	}
-	if (!is_ours(proto))
-		return 0;
-	th = CAST(l3 + header, struct tcphdr___name);
-	source = th->source;
-	dest = th->dest;
-	return bpf_ntohs(source) | (__u64)bpf_ntohs(dest) << 16 | (__u64)proto << 32;
-}
-
 #endif

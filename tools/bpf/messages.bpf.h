@@ -372,24 +372,4 @@ int BPF_PROG(on_tcp_retransmit_skb, struct sock *sk, struct sk_buff *skb)
 	return 0;
 }
 
-SEC("tp_btf/kfree_skb")
-int BPF_PROG(on_kfree_skb, struct sk_buff *skb, void *location, int reason)
-{
-	__u64 now = bpf_ktime_get_ns();
-	struct nsr_control *c = control();
-	struct net_device *dev = skb->dev;
-	__u64 flow;
-
-	/* Not counted as drops: packets of closed sockets, and those without a drop reason. */
-	if (!c || (__u64)reason <=
-			  bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_NOT_SPECIFIED))
-		return 0;
-	flow = flow_of(skb);
-	put2(c, NSR_DROP, now,
-	     (reason & 0xffff) | (__u64)skb->protocol << 16 |
-		     (dev ? (__u64)dev->nd_net.net->ns.inum << 32 : 0),
-	     skb->len | flow << 32, ((__u64)location & ((1ull << 48) - 1)) | flow >> 32 << 48);
-	return 0;
-}
-
 #endif

@@ -53,6 +53,8 @@
  * DROP            16 reason, 16 protocol of Ethernet, 32 network namespace; 32 length, 16 source
  *                 port, 16 destination port; 48 lower bits of the code's address, 8 protocol of IP,
  *                 8 unused. Ports and the protocol of IP are 0 unless it is TCP or UDP
+ * DROP_V4         DROP of TCP or UDP; 32 source address, 32 destination address, as loaded; 64 unused
+ * DROP_V6         the same; source address, destination address (16 bytes each), as loaded
  * RETRANSMIT      16 local port, 16 remote port, 32 sequence number; socket; 32 local address,
  *                 32 remote address (of IPv6 the last four bytes)
  * OTHERS          16 port, 8 protocol, 8 unused, 32 packets: of the NET_RX softirq that ends next on
@@ -95,7 +97,9 @@
 	X(INTERVAL, 2, "interval") \
 	X(QUOTA, 1, "wait for CPU quota") \
 	X(MEMORY, 1, "work for memory") \
-	X(COUNTERS, 3, "performance counters")
+	X(COUNTERS, 3, "performance counters") \
+	X(DROP_V4, 3, "drop of IPv4") \
+	X(DROP_V6, 4, "drop of IPv6")
 /* clang-format on */
 
 enum nsr_type {

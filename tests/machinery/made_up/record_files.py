@@ -120,10 +120,15 @@ def counters(ts: int, *grown: int) -> bytes:
 
 
 def drop(
-    ts: int, reason: int, netns: int, size: int, code: int, sport: int = 0, dport: int = 0, proto: int = 0
-) -> bytes:
+    ts: int, reason: int, netns: int, size: int, code: int, sport: int = 0, dport: int = 0, proto: int = 0,
+    ends: bytes = b"",
+) -> bytes:  # fmt: skip
+    """``ends``: source and destination address, of IPv4 or IPv6."""
     where = code & ((1 << 48) - 1) | proto << 48
-    return record(TYPE["DROP"], ts, reason | 8 << 16 | netns << 32, size | sport << 32 | dport << 48, where)
+    type_ = {0: "DROP", 8: "DROP_V4", 32: "DROP_V6"}[len(ends)]
+    addresses = struct.unpack(f"<{len(ends) // 8}Q", ends)
+    ports = size | sport << 32 | dport << 48
+    return record(TYPE[type_], ts, reason | 8 << 16 | netns << 32, ports, where, *addresses)
 
 
 def retransmit(ts: int, lport: int, rport: int, seq: int, sk: int, laddr: int = 0, raddr: int = 0) -> bytes:
@@ -206,7 +211,7 @@ def counts(
 
 def split(content: bytes) -> list[bytes]:
     """The records of ``content``, which has no padding and no unknown ones."""
-    units = dict.fromkeys(TWO_UNITS, 2) | {"TASK": 3, "COUNTERS": 3}
+    units = dict.fromkeys(TWO_UNITS, 2) | {"TASK": 3, "COUNTERS": 3, "DROP_V4": 3, "DROP_V6": 4}
     made, at = [], 0
     while at < len(content):
         type_ = content[at]

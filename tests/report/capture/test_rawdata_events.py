@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ RUNS = rf.switch(1000, 0, 7, state=0)
 
 
 def test_header_and_tests_agree_on_types() -> None:
-    assert rf.TYPES[:3] == ("NONE", "PAD", "SWITCH") and rf.TYPES[-1] == "COUNTERS"
+    assert rf.TYPES[:3] == ("NONE", "PAD", "SWITCH") and rf.TYPES[-1] == "DROP_V6"
     assert "NSR_MESSAGE = 0x80" in rf.HEADER
 
 
@@ -271,6 +272,25 @@ def test_devices_and_machine(tmp_path: Path) -> None:
         (1300, "tcp_retransmit", 0, 6, 7, 0xFEDCBA98, 11211 | 40000 << 16, 0xFFFF888000000040 - (1 << 64)),
         (1400, "steal", 1, -1, -1, 5000, 0, 0),
         (1500, "cpu_frequency", 1, -1, -1, 3_400_000, 0, 0),
+    ]
+
+
+def test_addresses_of_a_drop_follow_it(tmp_path: Path) -> None:
+    v6 = bytes(range(16)) + bytes(range(100, 116))
+    content = RUNS + b"".join([
+        rf.drop(1200, 6, 1, 66, 0, 9, 53, 17, bytes([10, 0, 0, 2, 10, 0, 0, 1])),
+        rf.drop(1300, 6, 1, 66, 0, 9, 53, 17, v6),
+    ])  # fmt: skip
+    kinds = ("net_drop", "net_drop_source", "net_drop_destination")
+    packed = 6 | 17 << 16 | 9 << 32 | 53 << 48
+    of_v6 = struct.unpack("<4q", v6)
+    assert events(tmp_path, TASKS, cpu0=content)[3:] == [
+        (ts, kind, 0, 6, 7, *values)
+        for ts, rows in (
+            (1200, [(packed, 0, 66), (0, 0x0200000A, 1), (0, 0x0100000A, 1)]),
+            (1300, [(packed, 0, 66), (*of_v6[:2], 0), (*of_v6[2:], 0)]),
+        )
+        for kind, values in zip(kinds, rows, strict=True)
     ]
 
 

@@ -294,7 +294,7 @@ static void rate(struct flight *f, enum reason reason, uint64_t now, uint64_t n,
 
 static void look_at_rates(struct flight *f, uint64_t now)
 {
-	uint64_t drops = rings_produced(f->rings, NSR_DROP),
+	uint64_t drops = rings_drops(f->rings),
 		 retransmits = rings_produced(f->rings, NSR_RETRANSMIT);
 
 	rate(f, DROPS, now, drops - f->drops, f->options->drops, &f->dropping);

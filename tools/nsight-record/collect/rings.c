@@ -146,3 +146,9 @@ uint64_t rings_produced(const struct rings *rings, enum nsr_type type)
 		n += rings->of[i].control->produced[type];
 	return n;
 }
+
+uint64_t rings_drops(const struct rings *rings)
+{
+	return rings_produced(rings, NSR_DROP) + rings_produced(rings, NSR_DROP_V4) +
+	       rings_produced(rings, NSR_DROP_V6);
+}

@@ -28,5 +28,7 @@ void rings_drain_rest(struct rings *rings);
 
 /* Records of this type that the programs produced so far */
 uint64_t rings_produced(const struct rings *rings, enum nsr_type type);
+/* The same of drops, whatever they tell */
+uint64_t rings_drops(const struct rings *rings);
 
 #endif

@@ -71,6 +71,8 @@ _Static_assert(sizeof(struct nsight_event) == 48, "np.fromfile relies on 48 byte
  * without quota
  * MEMORY_WORK           0 reclaim, 1 compaction, 2 pages moved   ns before ts
  * COUNTER               its number          what it grew by since it was told last
+ * NET_DROP_SOURCE       address, as loaded   the rest    1: IPv4 (0 and the address)
+ * NET_DROP_DESTINATION  the same; both follow their NET_DROP
  */
 /* clang-format off */
 #define NSIGHT_KINDS(X) \
@@ -113,7 +115,9 @@ _Static_assert(sizeof(struct nsight_event) == 48, "np.fromfile relies on 48 byte
 	X(TCP_RETRANSMIT, "tcp_retransmit") \
 	X(CPU_QUOTA, "cpu_quota") \
 	X(MEMORY_WORK, "memory_work") \
-	X(COUNTER, "counter")
+	X(COUNTER, "counter") \
+	X(NET_DROP_SOURCE, "net_drop_source") \
+	X(NET_DROP_DESTINATION, "net_drop_destination")
 /* clang-format on */
 
 enum nsight_kind {

@@ -274,13 +274,10 @@ static void put_one(struct merge *m, struct raw_file *file, struct nsight_event 
 		ev->pid = ev->tid = -1;
 		break;
 	case NSR_DROP:
-		ev->kind = K_NET_DROP;
-		ev->a = (int64_t)((w & 0xffff) | (raw_word(p, 3) >> 48 & 0xff) << 16 |
-				  raw_word(p, 2) >> 32 << 32);
-		/* Kernel code address: in the upper half of the address space. */
-		ev->b = (int64_t)(raw_word(p, 3) << 16) >> 16;
-		ev->c = load32(p + 16);
-		break;
+	case NSR_DROP_V4:
+	case NSR_DROP_V6:
+		raw_put_drop(m, ev, p, item->type);
+		return;
 	case NSR_OTHERS: /* reported with the end of the softirq */
 		file->others = w;
 		return;

@@ -61,6 +61,9 @@ void raw_name_vectors(struct merge *m);
 int raw_vector_number(uint32_t vector);
 uint32_t raw_irq_name(struct raw_recording *rec, uint32_t number);
 uint32_t raw_reader_name(struct raw_recording *rec, uint32_t port);
+/* Write a drop, and its addresses if the record has them. */
+void raw_put_drop(struct merge *m, struct nsight_event *ev, const unsigned char *p,
+		  unsigned int type);
 /* Write the timestamps, one core after the other. */
 void raw_write_stamps(struct raw_recording *rec, FILE *out);
 /* The same for intervals of threads. */

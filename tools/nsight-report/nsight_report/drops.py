@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from .capture.event_fields import address_text
 from .capture.perf_data import CODE, Decoded
 from .tables import schema
 from .tables.data_frames import column
@@ -39,11 +40,15 @@ MEANING = {
 
 #: Columns that messages and dropped packets have in common.
 _PORTS = ["proto", "rport", "lport"]
+_ADDRESSES = ["raddr", "laddr"]
+#: What distinguishes connections with the same ports.
+_ENDS = ["netns", "laddr", "raddr"]
 
 
 def table(decoded: Decoded, names: Mapping[str, str]) -> pa.Table:
     """Table ``drops``; ``names``: names of the reasons by number, as text."""
-    events = decoded.events[decoded.events["kind"] == CODE["net_drop"]]
+    at = np.flatnonzero(decoded.events["kind"] == CODE["net_drop"])
+    events = decoded.events[at]
     packed = events["a"].astype(np.uint64)
     reason, words = pd.factorize(packed.astype(np.int64) & 0xFFFF)
     text = [names.get(str(n), f"reason {n}") for n in words.tolist()]
@@ -54,6 +59,8 @@ def table(decoded: Decoded, names: Mapping[str, str]) -> pa.Table:
         "proto": _bits(packed, 16, 8),
         "sport": _bits(packed, 32, 16),
         "dport": _bits(packed, 48, 16),
+        "saddr": _addresses(decoded.events, at + 1, CODE["net_drop_source"]),
+        "daddr": _addresses(decoded.events, at + 2, CODE["net_drop_destination"]),
         "nbytes": events["c"],
     }
     return schema.conform("drops", pa.table(columns))
@@ -63,39 +70,66 @@ def _bits(packed: npt.NDArray[np.uint64], low: int, n: int) -> npt.NDArray[np.in
     return (packed >> np.uint64(low) & np.uint64((1 << n) - 1)).astype(np.int32)
 
 
+def _addresses(events: npt.NDArray[np.void], at: npt.NDArray[np.int64], kind: int) -> pa.Array:
+    """Addresses in the events of this kind at ``at``; '' where another event is."""
+    if not len(at):
+        return pa.array([], pa.string())
+    of = events[np.minimum(at, len(events) - 1)]
+    known = (of["kind"] == kind) & (at < len(events))
+    words = [np.where(known, of[name], 0).view(np.uint64) for name in ("a", "b")]
+    code, distinct = pd.MultiIndex.from_arrays([*words, np.where(known, of["c"], -1)]).factorize()
+    texts = ["" if v4 < 0 else address_text(int(high), int(low), int(v4)) for high, low, v4 in distinct]
+    return pa.array(np.array(texts, object)[code], pa.string())
+
+
 def reasons(
     messages: pd.DataFrame, drops: pd.DataFrame, every: Messages
 ) -> tuple[npt.NDArray[np.object_], int]:
     """Why this machine dropped an earlier copy of each retransmitted message; '' where no drop is known.
 
-    This is the last packet with the message's ports that was dropped between its first and its last arrival. Drops have no
-    addresses: if connections of several peers, addresses or namespaces in ``every`` have these ports, the drop may belong to
-    another one. Such a message has no reason; the second result is the number of such messages.
+    This is the last packet with the message's ports and addresses that was dropped between its first and its last arrival. A drop
+    without addresses counts by its ports. If connections between other endpoints in ``every`` have the same ones (the same addresses,
+    in several namespaces), the drop may belong to another one. Such a message has no reason; the second result is the number of
+    such messages.
     """
     found = np.full(len(messages), "", object)
     again = np.flatnonzero(messages["copy_lost"].fillna(False).to_numpy(bool))
     if not len(again) or not len(drops):
         return found, 0
-    wanted = messages.iloc[again][[*_PORTS, "first_ns", "arrival_last_ns"]].assign(row=again)
-    wanted = wanted.dropna().astype("int64").sort_values("arrival_last_ns")
-    dropped = drops.rename(columns={"sport": "rport", "dport": "lport"})[[*_PORTS, "ts_ns", "reason"]]
-    dropped = dropped.astype(dict.fromkeys([*_PORTS, "ts_ns"], "int64")).sort_values("ts_ns", kind="stable")
-    last = pd.merge_asof(wanted, dropped, left_on="arrival_last_ns", right_on="ts_ns", by=_PORTS)
-    last = last[(last["ts_ns"] >= last["first_ns"]).fillna(False).to_numpy(bool)]
-    if not len(last):
-        return found, 0
-    clear = ~np.isin(_flow(last), _of_several(every, np.unique(_flow(last))))
+    wanted = messages.iloc[again][[*_PORTS, *_ADDRESSES, "first_ns", "arrival_last_ns"]].assign(row=again)
+    numbers = [*_PORTS, "first_ns", "arrival_last_ns"]
+    wanted = wanted.dropna().astype(dict.fromkeys(numbers, "int64") | dict.fromkeys(_ADDRESSES, str))
+    dropped = drops.rename(columns={"sport": "rport", "dport": "lport", "saddr": "raddr", "daddr": "laddr"})
+    dropped = dropped.astype(dict.fromkeys([*_PORTS, "ts_ns"], "int64") | dict.fromkeys(_ADDRESSES, str))
+    is_known = (dropped["raddr"] != "").to_numpy()
+    last = pd.concat(
+        [
+            _last(wanted, dropped[is_known], [*_PORTS, *_ADDRESSES], every),
+            _last(wanted, dropped[~is_known].drop(columns=_ADDRESSES), _PORTS, every),
+        ]
+    ).sort_values("ts_ns", kind="stable")
+    last = last.drop_duplicates("row", keep="last")
+    clear = last["clear"].to_numpy(bool)
     found[last["row"].to_numpy()[clear]] = last["reason"].astype(str).to_numpy(object)[clear]
     return found, int(np.count_nonzero(~clear))
 
 
-def _of_several(every: Messages, flows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The ``flows`` that are shared by connections between different endpoints."""
-    ends = ["netns", "laddr", "raddr"]
-    rows = every.columns([*_PORTS, *ends], lambda some: np.isin(_flow(some), flows))
-    different = rows.drop_duplicates([*_PORTS, *ends])
-    flow, n = np.unique(_flow(different), return_counts=True)
-    return flow[n > 1]
+def _last(wanted: pd.DataFrame, dropped: pd.DataFrame, keys: list[str], every: Messages) -> pd.DataFrame:
+    """The last drop with the same ``keys`` for each wanted message that has one: row, ts_ns, reason, clear."""
+    last = pd.merge_asof(
+        wanted.sort_values("arrival_last_ns"),
+        dropped[[*keys, "ts_ns", "reason"]].sort_values("ts_ns", kind="stable"),
+        left_on="arrival_last_ns",
+        right_on="ts_ns",
+        by=keys,
+    )
+    last = last[(last["ts_ns"] >= last["first_ns"]).fillna(False).to_numpy(bool)]
+    flows = np.unique(_flow(last))
+    rows = every.columns([*_PORTS, *_ENDS], lambda some: np.isin(_flow(some), flows))
+    rows = rows.astype(dict.fromkeys(_PORTS, "int64") | dict.fromkeys(_ADDRESSES, str))
+    ends = rows.drop_duplicates([*_PORTS, *_ENDS]).groupby(keys).size().rename("n_ends")
+    n_ends = last[keys].merge(ends.reset_index(), on=keys, how="left")["n_ends"].fillna(0).to_numpy()
+    return last.assign(clear=n_ends <= 1)[["row", "ts_ns", "reason", "clear"]]
 
 
 def _flow(rows: pd.DataFrame) -> npt.NDArray[np.int64]:
@@ -104,16 +138,44 @@ def _flow(rows: pd.DataFrame) -> npt.NDArray[np.int64]:
 
 
 def of_messages(drops: pd.DataFrame, messages: pd.DataFrame) -> pd.DataFrame:
-    """Dropped packets to or from ports of ``messages``, most common first: direction (to, from), port, proto, reason, n_packets."""
+    """Dropped packets to or from ports of ``messages``, most common first.
+
+    Columns: direction (to, from), port, proto, reason, n_packets; n_flows: pairs of endpoints that lost them; most_source and
+    most_destination: the endpoints (address, port) that lost most, '' if the recording has no addresses; most_packets: how many.
+    """
     served = np.unique(_port(messages["proto"], messages["lport"]))
     ends = [drops.assign(direction=way, port=drops[end]) for way, end in (("to", "dport"), ("from", "sport"))]
     every = pd.concat(ends, ignore_index=True)
-    every = every[np.isin(_port(every["proto"], every["port"]), served)].astype({"reason": str})
-    counts: Any = every.groupby(["direction", "port", "proto", "reason"]).size()
-    frame = counts.rename("n_packets").reset_index()
+    every = every[np.isin(_port(every["proto"], every["port"]), served)].astype(
+        {"reason": str, "saddr": str, "daddr": str}
+    )
+    one = ["direction", "port", "proto", "reason"]
+    flows: Any = every.groupby([*one, "saddr", "sport", "daddr", "dport"]).size()
+    flows = flows.rename("most_packets").reset_index()
+    flows = flows.sort_values("most_packets", ascending=False, kind="stable")
+    for name, end in (("most_source", "s"), ("most_destination", "d")):
+        flows[name] = [
+            endpoint(address, port)
+            for address, port in zip(flows[f"{end}addr"], flows[f"{end}port"], strict=True)
+        ]
+    sums = flows.groupby(one)["most_packets"].agg(n_packets="sum", n_flows="size").reset_index()
+    frame = sums.merge(
+        flows.drop_duplicates(one)[[*one, "most_source", "most_destination", "most_packets"]], on=one
+    )
     return frame.sort_values(["n_packets", "reason", "direction"], ascending=[False, True, True]).reset_index(
         drop=True
     )
+
+
+def endpoint(address: str, port: int) -> str:
+    """Address and port as text; '' without an address.
+
+    >>> endpoint("10.0.0.1", 80), endpoint("fd00::1", 80), endpoint("", 80)
+    ('10.0.0.1:80', '[fd00::1]:80', '')
+    """
+    if not address:
+        return ""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _port(proto: pd.Series[Any], port: pd.Series[Any]) -> npt.NDArray[np.int64]:

@@ -98,7 +98,7 @@ def decode(numbers: Numbers, words: Words, first: int, ledger: Ledger) -> Rows:
     for name in ("laddr", "raddr"):
         high, low = numbers[name + "_hi"], numbers[name + "_lo"]
         is_v4[name] = _is_v4(numbers["family"], high, low)
-        rows[name] = _pairs(high, low, is_v4[name].astype(np.int64), _address, words.of(name))
+        rows[name] = _pairs(high, low, is_v4[name].astype(np.int64), address_text, words.of(name))
     # A dual-stack socket without a peer has the any-address on one side and may be mapped on the other.
     rows["family"] = np.where(is_v4["laddr"] | is_v4["raddr"], AF_INET, AF_INET6)
     packet = np.isin(rows["kind"], words.numbers("kind", "AX"))
@@ -190,7 +190,7 @@ def _is_v4(family: I64, high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64
     return np.asarray((family == AF_INET) | mapped)
 
 
-def _address(high: int, low: int, is_v4: int) -> str:
+def address_text(high: int, low: int, is_v4: int) -> str:
     """Text of an address from the two words as a little-endian machine loaded them."""
     if is_v4:
         word = low & 0xFFFFFFFF

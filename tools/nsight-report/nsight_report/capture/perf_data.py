@@ -81,6 +81,8 @@ KINDS = (
     "cpu_quota",
     "memory_work",
     "counter",
+    "net_drop_source",
+    "net_drop_destination",
 )
 CODE = {name: code for code, name in enumerate(KINDS)}
 

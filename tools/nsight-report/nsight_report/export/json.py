@@ -39,7 +39,17 @@ _BLOCKING_FIELDS = (
     "fastest_ns",
     "beyond_ns",
 )
-_DROP_FIELDS = ("direction", "port", "proto", "reason", "n_packets")
+_DROP_FIELDS = (
+    "direction",
+    "port",
+    "proto",
+    "reason",
+    "n_packets",
+    "n_flows",
+    "most_source",
+    "most_destination",
+    "most_packets",
+)
 _LOSS_FIELDS = ("key", "stage", "cause", "severity", "count", "detail", "remedy")
 
 

@@ -205,14 +205,21 @@ def described(row: Any) -> str:
     """The text for a row of ``drops.of_messages``.
 
     >>> from types import SimpleNamespace as Row
-    >>> described(Row(direction="to", port=53, proto=17, reason="SOCKET_RCVBUFF", n_packets=1200))
-    "1,200 packets to UDP port 53: SOCKET_RCVBUFF (the socket's receive buffer was full)"
+    >>> row = Row(direction="to", port=53, proto=17, reason="SOCKET_RCVBUFF", n_packets=1200, n_flows=3,
+    ...           most_source="10.0.0.2:4000", most_destination="10.0.0.1:53", most_packets=900)
+    >>> described(row)
+    "1,200 packets to UDP port 53: SOCKET_RCVBUFF (the socket's receive buffer was full); 900 of them from 10.0.0.2:4000 to 10.0.0.1:53"
     """
     protocol = {6: "TCP", 17: "UDP"}.get(row.proto, "IP")
     meaning = MEANING.get(row.reason, "")
+    most = ""
+    if row.most_source:
+        n = "" if row.n_flows == 1 else f"{row.most_packets:,} of them "
+        most = f"; {n}from {printable(row.most_source)} to {printable(row.most_destination)}"
     return (
         f"{counted(row.n_packets, 'packet')} {row.direction} {protocol} port {row.port}: {printable(row.reason)}"
         + (f" ({meaning})" if meaning else "")
+        + most
     )
 
 
