@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pytest
 from machinery.made_up.scene import Scene
 from machinery.made_up.tables import TID, message, table
 from nsight_report import queuing
@@ -96,25 +97,43 @@ def test_the_parts_add_up_to_the_blocking_of_the_message():
 
 
 class Faulting(Server):
-    """The same; while ``faults``, the middle of parsing is a page fault."""
+    """The same; while ``faults``, the middle of parsing is a page fault, or what ``within`` has, caller first."""
 
     faults = False
+    within: tuple[tuple[str, str], ...] = (("exception", "page_fault"), ("function", "handle_mm_fault"))
 
     def add(self, kind: str, symbol: str, dso: str, start: int, end: int) -> None:
         super().add(kind, symbol, dso, start, end)
         if not self.faults or symbol != "parse":
             return
-        for depth, (inner, name) in enumerate(
-            (("exception", "page_fault"), ("function", "handle_mm_fault")), 1
-        ):
+        for depth, (inner, name) in enumerate(self.within, 1):
             caller = self.calls[-1]["call_id"]
             super().add(inner, name, KERNEL, start + 100, end - 100)
             self.calls[-1] |= {"parent_id": caller, "depth": depth}
 
 
-def test_a_function_of_the_messages_ahead_is_told_with_its_callers() -> None:
-    """The callers end at the entry into the kernel: who called what in there is known by the function itself."""
+def of_syscall(*names: str) -> tuple[tuple[str, str], ...]:
+    return tuple(("function", name) for name in (*names, "handle_mm_fault"))
+
+
+@pytest.mark.parametrize(
+    ("within", "callers"),
+    [
+        (Faulting.within, "parse > page_fault"),
+        (of_syscall("entry_SYSCALL_64", "do_syscall_64", "x64_sys_call", "__x64_sys_mprotect"), "parse > __x64_sys_mprotect"),
+        (of_syscall("do_syscall_64", "do_mprotect_pkey", "mprotect_fixup"), "parse > do_mprotect_pkey"),
+        (of_syscall("do_syscall_64"), "parse"),
+    ],
+)  # fmt: skip
+def test_a_function_of_the_messages_ahead_is_told_with_its_callers(
+    within: tuple[tuple[str, str], ...], callers: str
+) -> None:
+    """The callers end at the entry into the kernel: who called what in there is known by the function itself.
+
+    Functions of every system call say nothing about this one.
+    """
     scene = Faulting()
+    scene.within = within
     for n in range(USUAL):
         t = 10_000 * n + 1000
         scene.wait(scene.one(t, 500, 300))
@@ -129,7 +148,7 @@ def test_a_function_of_the_messages_ahead_is_told_with_its_callers() -> None:
     anomalies, *_ = attribute(found, compared, options)
     hol = queuing.break_down(Recording(*tables), anomalies, options).to_pylist()
     told = {r["subject"]: (r["observed_ns"], r["callers"]) for r in hol}
-    assert told["handle_mm_fault"] == (2000, "parse > page_fault")
+    assert told["handle_mm_fault"] == (2000, callers)
     assert told["parse"] == (200, "")
     assert told["tcp_sendmsg"] == (500, "")  # with tcp_recvmsg, which is shorter
 

@@ -20,6 +20,16 @@ from ..timeline.activity import Activity
 #: Arguments of the lookup of a category: (kind, subject, object).
 Asked = tuple[str, str, str]
 _OF_THREAD = ("thread", "gap", "idle")
+#: Functions through which every system call passes: they do not tell which one it is.
+_EVERY_SYSCALL = frozenset(
+    {
+        "entry_SYSCALL_64",
+        "entry_SYSCALL_64_after_hwframe",
+        "entry_SYSCALL_64_safe_stack",
+        "do_syscall_64",
+        "x64_sys_call",
+    }
+)
 
 
 class Inside:
@@ -50,13 +60,14 @@ class Inside:
         return query, self._code[row], self._path[row], high - low
 
     def callers(self, path: int) -> str:
-        """The callers of the last function of a path, outermost first, up to the entry into the kernel."""
+        """The callers of the last function of a path, outermost first, up to the entry into the kernel: of a system call its
+        own function, as ``do_syscall_64`` calls it. "" if none of them is known."""
         paths, names = self._paths, list[str]()
         path = int(self._caller[path])
         while path >= 0:
-            if is_kernel(str(paths.dso[path])):
-                names = []
-            names.append(str(paths.symbol[path]))
+            symbol = str(paths.symbol[path])
+            if symbol not in _EVERY_SYSCALL:
+                names = [symbol] if is_kernel(str(paths.dso[path])) else [*names, symbol]
             path = int(paths.up[path])
         return ARROW.join(reversed(names))
 
