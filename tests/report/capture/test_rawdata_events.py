@@ -99,6 +99,20 @@ def test_the_host_had_the_core_in_the_longest_time_without_any_record_since_it_w
     ]  # fmt: skip
 
 
+def test_the_host_had_a_running_core_somewhere_in_a_long_time_without_any_record(tmp_path: Path) -> None:
+    """Each thread runs without a record until the interrupt: for 40 us, then for 41 us. Of an idle core, the end is known."""
+    content = RUNS + b"".join([
+        rf.switch(10_000, 7, 8), rf.pair("VECTOR", 50_000, 51_000, 0), rf.steal(60_000, 20_000, 0), rf.switch(60_000, 8, 7),
+        rf.pair("VECTOR", 104_000, 105_000, 0), rf.steal(110_000, 20_000, 0), rf.switch(110_000, 7, 0),
+        rf.pair("VECTOR", 900_000, 901_000, 0), rf.pair("IDLE", 111_000, 902_000, 1),
+        rf.steal(903_000, 20_000, 0), rf.switch(903_000, 0, 7),
+    ])  # fmt: skip
+    found, _, info = made(tmp_path, TASKS, cpu0=content)
+    steals = [(event[0], event[5], event[6]) for event in found if event[1] == "steal"]
+    assert steals == [(50_000, 20_000, 1), (110_000, 20_000, 0), (900_000, 20_000, 1)]
+    assert info["losses"]["steal_without_place"] == 20_000
+
+
 def test_the_host_cannot_have_had_the_core_before_the_last_switch(tmp_path: Path) -> None:
     """The scheduler checks at each switch, so a long idle time before that says nothing."""
     content = RUNS + b"".join([

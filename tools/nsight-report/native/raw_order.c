@@ -270,13 +270,16 @@ static void find_threads(struct raw_file *file)
 /*
  * A core that the host took away did nothing then. Since the steal time was last read (which
  * happens at each switch), the core was away at the end of the longest time without any item, if
- * that was long enough.
+ * that was long enough. A thread can have run in the rest of it: if that is more than the steal
+ * time, no place is known. An idle core is different: the host owes it nothing until something
+ * wakes it, and then it begins with that.
  */
 static bool place_steal(struct raw_file *file, size_t at)
 {
 	struct raw_item *items = file->items;
 	uint64_t ns = raw_word(raw_at(file, &items[at]), 1) & ((1ull << 48) - 1), longest = 0;
 	size_t end = at, least = at > MAX_LOOKED_BACK ? at - MAX_LOOKED_BACK : 0;
+	bool was_idle;
 
 	for (size_t i = at; i > least && items[i - 1].type != NSR_STEAL; i--) {
 		if (items[i].ts - items[i - 1].ts > longest) {
@@ -286,7 +289,9 @@ static bool place_steal(struct raw_file *file, size_t at)
 		if (is_switch(&items[i - 1]))
 			break;
 	}
-	items[at].placed = ns && longest + STEAL_SLACK_NS >= ns;
+	was_idle = end && items[end - 1].type == NSR_IDLE && items[end - 1].role == ROLE_BEGIN;
+	items[at].placed = ns && longest + STEAL_SLACK_NS >= ns &&
+			   (was_idle || longest <= 2 * ns + STEAL_SLACK_NS);
 	if (!items[at].placed || items[end].ts == items[at].ts)
 		return false;
 	items[at].ts = items[end].ts;
