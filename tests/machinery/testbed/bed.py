@@ -18,6 +18,7 @@ from .turn import turn
 
 LOAD_DIR = Path(__file__).resolve().parents[1] / "load"
 FLOOD = LOAD_DIR / "build" / "flood"
+GAPS = LOAD_DIR / "build" / "gaps"
 # Below the priority of the disturbances (hog --fifo 10), above all normal priorities.
 FIFO = 1
 
@@ -86,4 +87,15 @@ def build_programs() -> None:
             raise BedError(f"{error}") from error
 
 
-__all__ = ["FLOOD", "HOG", "LOAD", "LOAD_DIR", "BedError", "Server", "Testbed", "build_programs", "on_path"]
+__all__ = [
+    "FLOOD",
+    "GAPS",
+    "HOG",
+    "LOAD",
+    "LOAD_DIR",
+    "BedError",
+    "Server",
+    "Testbed",
+    "build_programs",
+    "on_path",
+]
