@@ -12,7 +12,7 @@ import random
 import string
 from collections.abc import Callable
 
-from machinery.testbed.injections import Flood, Hog, Injection, Neighbour, Stop
+from machinery.testbed.injections import Flood, Hog, Injection, LateAccept, Neighbour, Stop
 from nsight_demo.namespaces import LinkOptions
 
 from .scenarios import APP_CPU, FLOOD, Scenario
@@ -134,6 +134,17 @@ def _flood(rng: random.Random, name: str) -> Scenario:
     )
 
 
+def _late_accept(rng: random.Random, name: str) -> Scenario:
+    after, ms = rng.randint(8, 60), rng.uniform(1, 20)
+    return Scenario(
+        f"{name}: accepts {ms:.1f} ms late",
+        "acceptor",
+        lambda: LateAccept(after, ms),
+        ("Accept queue (A)",),
+        load=("-r", str(_between(rng, 100, 500))),
+    )
+
+
 KINDS: tuple[Callable[[random.Random, str], Scenario], ...] = (
-    _none, _hog, _receive_hog, _stop, _burst, _neighbour, _flood
+    _none, _hog, _receive_hog, _stop, _burst, _neighbour, _flood, _late_accept
 )  # fmt: skip

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from machinery.testbed.injections import Firewall, Flood, Hog, Injection, Neighbour, Quota, Stop
+from machinery.testbed.injections import Firewall, Flood, Hog, Injection, LateAccept, Neighbour, Quota, Stop
 from nsight_demo.namespaces import LinkOptions
 
 APP_CPU, LOAD_CPU = 1, 0
@@ -46,6 +46,7 @@ class Scenario:
 
 
 HOG = ["-f", "10", "-b", "3000", "-i", "37000"]  # real-time: never preempted, so its log is the truth
+ACCEPTED = ("-r", "300")
 QUOTA = ["-b", "15000", "-i", "200000"]
 RECEIVE = ("Receive processing (R)", "OS threads (R)", "Receive processing (A)", "OS threads (A)")
 #: Its packets are dropped after a firewall's rules. A recording by port leaves them out, but names where they are dropped.
@@ -70,6 +71,15 @@ SCENARIOS: tuple[Scenario, ...] = (
     *(
         Scenario("none, 2,000 requests/s", s, Injection, (), live=True)
         for s in ("memcached", "redis", "nginx")
+    ),
+    Scenario("none, a connection for each request", "acceptor", Injection, (), load=ACCEPTED, live=True),
+    Scenario(
+        "server accepts late",
+        "acceptor",
+        lambda: LateAccept(30, 15),
+        ("Accept queue (A)",),
+        load=ACCEPTED,
+        note="one thread accepts and is away for 15 ms after every 30th connection; four others answer",
     ),
     Scenario(
         "softirq load of 1,000 datagrams",

@@ -39,7 +39,7 @@ LEAST_AFFECTED = 5
 #: Time error of tracepoints in mode tracepoints, at both ends.
 TRACE_BOUND_NS = 2_000
 OURS = {"hog", "flood", "nginx", "redis-server", "memcached", "mc-worker", "load-client", "Application stopped",
-        "Head-of-line blocking", "Receive processing", "NSight's own cost"}  # fmt: skip
+        "Head-of-line blocking", "Accept queue", "Receive processing", "NSight's own cost"}  # fmt: skip
 
 
 @dataclass

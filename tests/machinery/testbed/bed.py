@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from nsight_demo import bed
 from nsight_demo.bed import HOG, LOAD, Server, on_path
 from nsight_demo.namespaces import SERVER4, LinkOptions
-from nsight_demo.processes import BedError, run
+from nsight_demo.processes import BedError, prefix, run
+from nsight_demo.servers import KINDS, ServerKind
 
 from ..harness import built
+from . import acceptor
 from .ports import Port
 from .turn import turn
 
@@ -23,6 +27,10 @@ GAPS = LOAD_DIR / "build" / "gaps"
 FIFO = 1
 
 
+def _acceptor(port: int, directory: Path) -> list[str]:
+    return ["/usr/bin/python3", str(directory / "acceptor.py"), "serve", SERVER4, str(port), str(directory)]
+
+
 class Testbed(bed.Bed):
     """``realtime``: servers, client and NAPI thread run at real-time priority FIFO, so that
     programs outside the testbed add no delays to the measurement. Such a testbed measures,
@@ -30,6 +38,10 @@ class Testbed(bed.Bed):
     """
 
     __test__ = False  # not a test, whatever pytest thinks of the name
+    kinds: ClassVar[Mapping[str, ServerKind]] = {
+        **KINDS,
+        "acceptor": ServerKind("acceptor", 7000, "echo", "none", _acceptor, "python3", acceptor.prepare),
+    }
 
     def __init__(
         self, link: LinkOptions | None = None, app_cpu: int = 1, load_cpu: int = 0, realtime: bool = False
@@ -66,6 +78,22 @@ class Testbed(bed.Bed):
         """Like the demo's method; ``port``: one that the caller reserved, or that need not be unique on the machine; by
         default the testbed reserves one."""
         return super().start_server(kind_name, port or self.reserve_port(), cpu, options)
+
+    def load_argv(
+        self,
+        server: Server,
+        options: list[str],
+        log: Path,
+        cpu: int | None = None,
+        fifo: int | None = None,
+    ) -> list[str]:
+        """Like the demo's method; the acceptor has a client of its own."""
+        if server.kind.name != "acceptor":
+            return super().load_argv(server, options, log, cpu, fifo)
+        head = prefix(self.link.client, fifo=self.fifo if fifo is None else fifo)
+        pinned = ["-C", str(self.load_cpu if cpu is None else cpu)]
+        ask = ["/usr/bin/python3", acceptor.__file__, "ask", server.address, str(server.port)]
+        return [*head, *ask, *pinned, "-l", str(log), *options]
 
     def ask_memcached(self, server: Server, command: str) -> str:
         """The answer to ``command`` of memcached's text protocol, sent from within the server's namespace."""

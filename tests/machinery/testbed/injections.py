@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import numpy as np
 from nsight_demo.logs import read_intervals, read_load
 from nsight_demo.namespaces import SERVER4
-from nsight_demo.processes import run
+from nsight_demo.processes import run, wait_until
 
 from . import quota
 from .bed import FLOOD, HOG, Server, Testbed
@@ -106,6 +106,28 @@ class Stop(Injection):
             thread.join()
             os.close(pidfd)
         self.intervals = np.array(rows, np.int64).reshape(-1, 2)
+
+
+class LateAccept(Injection):
+    """The acceptor's accepting thread is away for ``ms`` after every ``after``-th connection; everything else goes on."""
+
+    name = "late accept"
+
+    def __init__(self, after: int, ms: float) -> None:
+        super().__init__()
+        self.after = after
+        self.ms = ms
+
+    @contextlib.contextmanager
+    def active(self, bed: Testbed, server: Server) -> Iterator[Injection]:
+        directory = bed.directory / f"acceptor-{server.port}"
+        (directory / "plan").write_text(f"{self.after} {self.ms}")
+        (directory / "plan").chmod(0o644)
+        server.process.signal(signal.SIGUSR1)
+        log = directory / "away.tsv"
+        wait_until(log.exists, "acceptor away")
+        yield self
+        self.intervals = np.loadtxt(log, np.int64, skiprows=2, ndmin=2).reshape(-1, 2)
 
 
 class Flood(Injection):
@@ -295,4 +317,4 @@ def merge(intervals: np.ndarray) -> np.ndarray:
     return np.column_stack([rows[first, 0], ends])
 
 
-__all__ = ["Firewall", "Flood", "Hog", "Injection", "Neighbour", "Quota", "Stop", "merge"]
+__all__ = ["Firewall", "Flood", "Hog", "Injection", "LateAccept", "Neighbour", "Quota", "Stop", "merge"]

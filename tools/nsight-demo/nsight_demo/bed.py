@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from .interrupts import Interrupts
 from .namespaces import RUN_DIR, SERVER4, Link, LinkOptions, clean_stale, require_root, run_dir, run_name
@@ -49,6 +50,8 @@ class Bed:
 
     #: Real-time priority of servers, client and NAPI thread.
     fifo: int | None = None
+    #: The servers that it can start.
+    kinds: ClassVar[Mapping[str, ServerKind]] = KINDS
 
     def __init__(self, link: LinkOptions | None = None, app_cpu: int = 1, load_cpu: int = 0) -> None:
         self.link_options = link or LinkOptions()
@@ -142,7 +145,7 @@ class Bed:
 
         ``port``: by default the server's usual one. ``options`` come after the bed's own.
         """
-        kind = KINDS[kind_name]
+        kind = self.kinds[kind_name]
         port = port or kind.port
         directory = self.directory / f"{kind_name}-{port}"
         directory.mkdir()
