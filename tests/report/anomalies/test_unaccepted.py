@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 from machinery.made_up.scene import Scene
-from machinery.made_up.tables import TID, state, syscall
+from machinery.made_up.tables import PID, TID, state, syscall
 from report.anomalies.test_causes import SOFTIRQ, diagnose, slow
 
 CAUSE = "Accept queue (A)"
@@ -58,3 +58,32 @@ def test_a_thread_that_was_there_before_is_not_taken_for_a_new_one():
     scene.states.append(state(t - 5000, t + 5600, "unknown", tid=WORKER))
     _, causes = diagnose(scene)
     assert CAUSE not in causes
+
+
+@pytest.mark.parametrize(("process", "from_hog"), [(PID, 4000), (9, 0)])
+def test_an_accepting_thread_that_waits_for_its_core_waits_for_what_runs_there(
+    process: int, from_hog: int
+) -> None:
+    """It is ready from 600 on and runs from 4600 to 5600; then it wakes the reader. A thread of another process did not accept."""
+    scene = late("futex")
+    t = scene.messages[-1]["first_ns"]
+    scene.messages[-1]["handoff_ns"] = t + 500
+    accepter = {"tid": 210, "pid": process}
+    scene.states[-2] |= {"start_ns": t + 5700}  # the reader runs
+    scene.states += [
+        state(t + 5600, t + 5700, "runnable", tid=WORKER) | {"waker_tid": 210},
+        state(t - 5000, t + 600, "sleeping") | accepter,
+        state(t + 600, t + 4600, "runnable") | accepter,
+        state(t + 4600, t + 20_000, "running") | accepter,
+    ]
+    scene.contexts = [
+        row | {"kind": "thread", "symbol": "hog", "tid": 300, "pid": 300, "comm": "hog"}
+        if row["kind"] == "idle" and row["start_ns"] == t and row["end_ns"] == t + 5600
+        else row
+        for row in scene.contexts
+    ]
+    _, causes = diagnose(scene)
+    assert causes.get("hog (A)", {"total_deviation_ns": 0})["total_deviation_ns"] == pytest.approx(
+        from_hog, abs=150
+    )
+    assert causes[CAUSE]["total_deviation_ns"] == pytest.approx(5000 - from_hog, abs=150)

@@ -25,7 +25,7 @@ from .machine import RECEIVED, Machine, MemoryWork, Names
 from .occupancy import Asked, Reads
 from .pieces import Pieces, State, because, pieces, threads_of, waits_of_threads
 from .recording import Recording, Waits
-from .unaccepted import unaccepted
+from .unaccepted import ready_to_accept, unaccepted
 
 #: Approximate number of rows of ``calls`` (or contexts, without functions) that are processed together.
 ROWS = 300_000
@@ -116,7 +116,8 @@ class Activity:
 
     def _queued(self, found: Pieces, thread_states: pd.DataFrame) -> Pieces:
         """Adds the waits outside the application's threads: in the accept queue, and on the way to the driver."""
-        return self._departed(unaccepted(found, self.messages, thread_states, self.machine))
+        found = unaccepted(found, self.messages, thread_states, self.machine)
+        return self._departed(ready_to_accept(found, self.messages, self._states))
 
     def _departed(self, found: Pieces) -> Pieces:
         """Adds what sent messages waited for on their way to the driver."""
