@@ -132,3 +132,14 @@ def test_calls_of_threads_that_never_leave_their_cores_are_cut(n_cores: int, tmp
     # 4,718,592 calls; at most 1,310,720 rows are kept, of all cores together.
     assert n_cores > 1 or ledger["calls_cut"] == 3
     assert one.filter(ds.field("kind") == "function").num_rows >= 9 << 19
+
+
+def test_many_cores_need_hardly_more_memory_than_few(tmp_path: Path) -> None:
+    """64 cores run at the same times. As items in memory, 256 KiB of each core's trace would be 150 MB."""
+    unit, n_units, n_psbs = pt.cyc(10) + DENSE + (pt.cyc(10) + pt.tnt(*[True] * 6)) * 17, 455, 18
+    step = 180 * n_units
+    trace = b"".join(pt.psb(1000 + step * n) + unit * n_units + pt.cyc(10) + DENSE for n in range(n_psbs))
+    traces = {(cpu, pt.PID + cpu): [trace] for cpu in range(64)}
+    data = pt.Recording(traces, config=pt.TSC | pt.CYC).write(tmp_path)
+    argv = [parity.NATIVE, "edges", data, "--symfs", tmp_path / "symfs", "--jobs", "2", "-q", "-o"]
+    assert most_mib(*argv, tmp_path / "edges") < 128

@@ -77,6 +77,7 @@ impl Builder {
 
 impl Sink for Builder {
     fn edge(&mut self, edge: &Edge) -> Result<()> {
+        let n_cores = self.cores.len() + self.threads.len();
         let core = if edge.cpu >= 0 {
             self.cores.entry(edge.cpu).or_insert_with(|| Core::new(edge.cpu))
         } else {
@@ -92,7 +93,7 @@ impl Sink for Builder {
             core.cut(&mut self.texts);
             self.cuts += 1;
         }
-        if core.is_ready() {
+        if core.is_ready(n_cores) {
             self.table.write(core, &self.texts)?;
         }
         self.n_rows = self.n_rows + core.n_rows() - before;

@@ -15,6 +15,9 @@ use frames::{context, Entry, Frame};
 
 /// Complete rows are written in batches of this many.
 pub const BATCH: usize = 1 << 16;
+/// If there are many cores, batches are smaller: this many rows of all cores together, but not less than this of one.
+const ALL_BATCHES: usize = 1 << 19;
+const LEAST_BATCH: usize = 1 << 13;
 /// Limit for the open calls of a core. A cut or a switch keeps the innermost ones: each of them gets a new row.
 const DEEPEST: usize = 1 << 14;
 const KEPT: usize = 1 << 12;
@@ -116,8 +119,9 @@ impl Core {
         }
     }
 
-    pub fn is_ready(&self) -> bool {
-        self.done >= BATCH
+    /// Whether there are enough complete rows to be written; of `n_cores`, each has as many.
+    pub fn is_ready(&self, n_cores: usize) -> bool {
+        self.done >= BATCH || self.done >= LEAST_BATCH && self.done * n_cores >= ALL_BATCHES
     }
 
     /// Whether too many calls are open.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Joins slices of all tracks, which arrive in the order of their begins, to one sequence of edges.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 use super::options::Options;
@@ -240,30 +241,22 @@ impl<'a> Merger<'a> {
     /// Passes on everything before what may still come. A track's own items keep their order.
     fn drain(&mut self) -> Result<()> {
         let bound = self.bound();
-        loop {
-            // Items with equal times are ordered by track, however the tracks were cut into slices.
-            let mut heads =
-                self.tracks.iter().enumerate().filter_map(|(index, track)| Some((track.head()?, index)));
-            let Some(first) = heads.next() else { return Ok(()) };
-            let (first, second) = heads.fold((first, (u64::MAX, usize::MAX)), |(first, second), head| {
-                if head < first {
-                    (head, first)
-                } else {
-                    (first, second.min(head))
-                }
-            });
-            if first > bound {
-                return Ok(());
-            }
+        // Items with equal times are ordered by track, however the tracks were cut into slices.
+        let heads = self.tracks.iter().enumerate().filter_map(|(index, track)| Some((track.head()?, index)));
+        let mut heads: BinaryHeap<Reverse<(u64, usize)>> = heads.map(Reverse).collect();
+        while let Some(Reverse(first)) = heads.pop().filter(|first| first.0 <= bound) {
             let index = first.1;
+            let second = heads.peek().map_or((u64::MAX, usize::MAX), |second| second.0);
             // Until another track's turn comes.
             while let Some(time) = self.tracks[index].head() {
                 if (time, index) > second.min(bound) {
+                    heads.push(Reverse((time, index)));
                     break;
                 }
                 self.give(index)?;
             }
         }
+        Ok(())
     }
 
     /// Passes on the first item of a track, after the side-band events that precede it.

@@ -10,6 +10,11 @@ use crate::pt::walk::Slice;
 /// Bytes after a slice that may be read to join it with the next one.
 const OVERLAP_BYTES: usize = 32 << 10;
 
+/// A slice of each track is in memory at the same time. If there are many tracks, slices are shorter: this many bytes for all of them
+/// together, but not less than this for each, because slices overlap.
+const ALL_SLICES: usize = 4 << 20;
+const LEAST_SLICE: usize = 64 << 10;
+
 /// A slice and where it belongs.
 pub struct Place {
     pub track: usize,
@@ -38,6 +43,7 @@ pub struct Plan {
 impl Plan {
     pub fn new(recording: &Recording, code: &Code, options: &Options) -> Self {
         let tracks = tracks(recording, code);
+        let most = options.slice.min((ALL_SLICES / tracks.len().max(1)).max(LEAST_SLICE));
         let mut plan = Self { tracks: Vec::new(), slices: Vec::new(), bytes_before_psb: 0, never_entered: 0 };
         for (track, data) in tracks.iter().enumerate() {
             plan.never_entered += usize::from(data.runs.iter().all(|run| run.psbs.is_empty()));
@@ -66,7 +72,7 @@ impl Plan {
                     let first = index;
                     while index < n
                         && chosen[index]
-                        && (index == first || offset(index + 1) - offset(first) <= options.slice)
+                        && (index == first || offset(index + 1) - offset(first) <= most)
                     {
                         index += 1;
                     }
