@@ -16,8 +16,8 @@ from machinery.pt_emulation.fixtures import unpack
 from nsight_report.capture import native
 
 from conftest import skip_or_fail
+from decode import edges, parity
 from decode import packets as pt
-from decode import parity
 
 pytestmark = pytest.mark.tools
 
@@ -132,6 +132,42 @@ def test_calls_of_threads_that_never_leave_their_cores_are_cut(n_cores: int, tmp
     # 4,718,592 calls; at most 1,310,720 rows are kept, of all cores together.
     assert n_cores > 1 or ledger["calls_cut"] == 3
     assert one.filter(ds.field("kind") == "function").num_rows >= 9 << 19
+
+
+#: A packet that reports nothing (MNT), in 11 bytes.
+NOTHING = b"\x02\xc3\x88" + bytes(8)
+#: main calls leaf, goes round its loop once, and is at its begin again.
+ROUND = pt.cyc(10) + pt.tip(pt.LOOP) + pt.cyc(10) + pt.tnt(True) + pt.cyc(10) + pt.tnt(False)
+
+
+def test_psbs_that_are_far_apart_need_no_memory(tmp_path: Path) -> None:
+    """Two cores with one PSB each, in the pieces that perf takes; and all of the file is read, 84 MB."""
+    n_pieces, n_rounds = 10, 1000
+    piece = (NOTHING * 95 + ROUND) * 3800
+    whole = pt.psb(1000) + ROUND * n_rounds + piece * n_pieces
+    pieces = [whole[at : at + (4 << 20)] for at in range(0, len(whole), 4 << 20)]
+    data = pt.Recording({(cpu, pt.PID): pieces for cpu in range(2)}).write(tmp_path)
+    argv = [parity.NATIVE, "edges", data, "--symfs", tmp_path / "symfs", "--jobs", "2", "-o"]
+    assert most_mib(*argv, tmp_path / "edges") < 64
+    # A call and a return a round, and where decoding begins.
+    found = edges.read(tmp_path / "edges").edges
+    assert len(found) == 2 * (2 * (n_rounds + 3800 * n_pieces) + 1)
+
+
+def test_damage_in_a_long_slice_loses_what_it_does_in_a_short_one(tmp_path: Path) -> None:
+    """Decoding goes on at the next packet with an address; what was read before is not in memory any more."""
+    found = []
+    for between in (b"", NOTHING * 200_000):
+        parts = [pt.psb(1000), ROUND * 10, between, pt.OVF, pt.fup(pt.MAIN), ROUND * 5, between, pt.tip(0x99)]
+        parts += [between, pt.tip(pt.MAIN), ROUND * 5]
+        directory = tmp_path / str(len(between))
+        data = pt.Recording({(0, pt.PID): [b"".join(parts)]}).write(directory)
+        argv = [parity.NATIVE, "edges", data, "--symfs", directory / "symfs", "-o", directory / "edges"]
+        subprocess.run([*map(str, argv)], check=True, capture_output=True)
+        stream = edges.read(directory / "edges")
+        found.append((stream.edges.tolist(), stream.events.tolist()))
+    assert found[0] == found[1]
+    assert len(found[0][0]) > 40
 
 
 def test_many_cores_need_hardly_more_memory_than_few(tmp_path: Path) -> None:

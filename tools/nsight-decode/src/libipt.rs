@@ -4,6 +4,7 @@
 //! Written by hand, since bindgen needs libclang at build time. The sizes are checked below, and by libipt, which
 //! receives them.
 
+use std::ops::Range;
 use std::os::raw::{c_char, c_int, c_void};
 
 #[repr(C)]
@@ -36,12 +37,11 @@ pub const END_ON_CALL: u32 = 1 << 0;
 const VENDOR_INTEL: u32 = 1;
 
 impl Config {
-    pub fn new(trace: &[u8]) -> Self {
+    pub fn new(trace: Range<*const u8>) -> Self {
         // SAFETY: libipt requires zeros where nothing is set, and zeros are valid for each field.
         let mut config: Self = unsafe { std::mem::zeroed() };
         config.size = std::mem::size_of::<Self>();
-        let range = trace.as_ptr_range();
-        (config.begin, config.end) = (range.start, range.end);
+        (config.begin, config.end) = (trace.start, trace.end);
         config
     }
 
@@ -156,6 +156,23 @@ pub mod error {
     pub const BAD_FILE: i32 = 26;
 }
 
+/// The part of a trace that is in memory. Added by libipt/patches.
+#[repr(C)]
+pub struct Window {
+    pub begin: *const u8,
+    pub end: *const u8,
+    /// Makes the packet at a place readable, and sets begin and end.
+    shift: MoveWindow,
+}
+
+pub type MoveWindow = extern "C" fn(*mut Window, *const u8) -> Status;
+
+impl Window {
+    pub fn new(shift: MoveWindow) -> Self {
+        Self { begin: std::ptr::null(), end: std::ptr::null(), shift }
+    }
+}
+
 macro_rules! opaque {
     ($($name:ident)*) => {
         $(#[repr(C)] pub struct $name { _private: [u8; 0] })*
@@ -174,6 +191,8 @@ extern "C" {
     pub fn pt_blk_get_offset(decoder: *const BlockDecoder, offset: *mut u64) -> Status;
     /// Added by libipt/patches.
     pub fn pt_blk_get_ip(decoder: *const BlockDecoder, ip: *mut u64) -> Status;
+    /// Added by libipt/patches.
+    pub fn pt_blk_set_window(decoder: *mut BlockDecoder, window: *mut Window) -> Status;
     pub fn pt_blk_set_image(decoder: *mut BlockDecoder, image: *mut Image) -> Status;
     pub fn pt_blk_time(decoder: *mut BlockDecoder, time: *mut u64, mtc: *mut u32, cyc: *mut u32) -> Status;
     pub fn pt_blk_next(decoder: *mut BlockDecoder, block: *mut Block, size: usize) -> Status;

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Where decoding of a CPU's trace can begin: at each PSB, which is followed by its time.
 
-use std::ops::Range;
-
 use memchr::memmem;
 
-use crate::perfdata::{widen, Chunk, Recording};
+use crate::perfdata::{widen, Chunk, Recording, RELEASED};
 
 pub const PSB: [u8; 16] = [2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82];
 /// perf pads data to multiples of this.
@@ -50,21 +48,18 @@ impl Run {
         self.chunks.get(at.saturating_sub(1)).map_or(0, |(_, chunk)| chunk.reference)
     }
 
-    /// A copy of some of the data.
-    pub fn bytes(&self, range: Range<usize>, recording: &Recording) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(range.len());
-        let at = self.chunks.partition_point(|(begin, _)| *begin <= range.start).saturating_sub(1);
-        for (begin, chunk) in &self.chunks[at..] {
-            let from = range.start.saturating_sub(*begin).min(chunk.size);
-            let to = range.end.saturating_sub(*begin).min(chunk.size);
-            if from < to {
-                bytes.extend_from_slice(recording.file.bytes(chunk.at + from..chunk.at + to));
-            }
-            if *begin >= range.end {
-                break;
+    /// Copies data from an offset on, as many as there is room for; they must exist.
+    pub fn copy(&self, begin: usize, recording: &Recording, to: &mut [u8]) {
+        let end = begin + to.len();
+        let at = self.chunks.partition_point(|(of, _)| *of <= begin).saturating_sub(1);
+        for (of, chunk) in self.chunks[at..].iter().take_while(|(of, _)| *of < end) {
+            let (from, until) = (begin.max(*of), end.min(of + chunk.size));
+            if from < until {
+                let piece = chunk.at + from - of..chunk.at + until - of;
+                to[from - begin..until - begin].copy_from_slice(recording.file.bytes(piece.clone()));
+                recording.file.release(piece);
             }
         }
-        bytes
     }
 }
 
@@ -91,6 +86,7 @@ pub fn runs(chunks: &[Chunk], recording: &Recording) -> Vec<Run> {
             let padding = last.iter().rev().take(PADDING as usize - 1).take_while(|&&b| b == 0).count();
             let known = (0..=padding).map(|n| overlap(&last[..last.len() - n], bytes)).max().unwrap_or(0);
             follows = known > 0;
+            recording.file.release(chunk.at..chunk.at + chunk.size);
             chunk = Chunk { at: chunk.at + known, size: chunk.size - known, ..chunk };
         }
         last = bytes;
@@ -153,8 +149,9 @@ pub fn first_tsc(chunks: &[Chunk], recording: &Recording) -> Option<u64> {
     let finder = memmem::Finder::new(&PSB);
     chunks.iter().find_map(|chunk| {
         let bytes = recording.file.bytes(chunk.at..chunk.at + chunk.size);
-        let tsc = finder.find_iter(bytes).find_map(|at| header(&bytes[at..]).tsc)?;
-        Some(widen(tsc, chunk.reference))
+        let tsc = finder.find_iter(bytes).find_map(|at| header(&bytes[at..]).tsc);
+        recording.file.release(chunk.at..chunk.at + chunk.size);
+        Some(widen(tsc?, chunk.reference))
     })
 }
 
@@ -163,8 +160,18 @@ fn find_psbs(run: &mut Run, recording: &Recording) {
     let mut last = 0;
     for (begin, chunk) in &run.chunks {
         let bytes = recording.file.bytes(chunk.at..chunk.at + chunk.size);
-        let mut from = 0;
-        while let Some(found) = bytes.get(from..).and_then(|rest| finder.find(rest)) {
+        let (mut from, mut kept) = (0, 0);
+        while from < bytes.len() {
+            if from - kept >= RELEASED {
+                recording.file.release(chunk.at + kept..chunk.at + from);
+                kept = from;
+            }
+            let piece = bytes.len().min(from + RELEASED);
+            let Some(found) = finder.find(&bytes[from..piece]) else {
+                // The next piece begins with what may be the begin of a PSB.
+                from = if piece < bytes.len() { piece - (PSB.len() - 1) } else { piece };
+                continue;
+            };
             let mut at = from + found;
             // The packet before it may end with the bytes that begin a PSB: the last 16 bytes are the PSB.
             while bytes[at + PSB.len()..].starts_with(&PSB[..2]) {
@@ -181,6 +188,7 @@ fn find_psbs(run: &mut Run, recording: &Recording) {
                 most: u64::MAX,
             });
         }
+        recording.file.release(chunk.at + kept..chunk.at + bytes.len());
     }
     // A PSB without a TSC gets that of the previous PSB; the first ones get that of the next.
     let first = run.psbs.iter().map(|p| p.tsc).find(|&tsc| tsc != 0).unwrap_or(0);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 
 use super::layout::{attr, feature, record, sample, text_at, u16_at, u32_at, u64_at};
 use super::layout::{FILE_HEADER, MAGIC, PIPE_HEADER};
@@ -37,6 +37,9 @@ pub struct File {
     /// perf did not end normally, or the file is shorter than its header says.
     pub cut: bool,
 }
+
+/// How many bytes of the file are read before their pages are released.
+pub const RELEASED: usize = 1 << 20;
 
 /// A record: its type, misc and body, and its offset in the file.
 #[derive(Clone, Copy)]
@@ -187,12 +190,20 @@ impl File {
         &self.map[range]
     }
 
+    /// The mapping's pages in a range need no memory until they are read again: a recording may be larger than the memory.
+    pub fn release(&self, range: Range<usize>) {
+        // SAFETY: the mapping is shared and read-only, so its pages are read from the file again.
+        // If it fails, there is only more memory in use.
+        let _ =
+            unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, range.start, range.len()) };
+    }
+
     pub fn size(&self) -> usize {
         self.map.len()
     }
 
     pub fn records(&self) -> Records<'_> {
-        Records { file: self, at: self.data.start, lost_bytes: 0 }
+        Records { file: self, at: self.data.start, kept: self.data.start, lost_bytes: 0 }
     }
 }
 
@@ -200,6 +211,8 @@ impl File {
 pub struct Records<'a> {
     file: &'a File,
     at: usize,
+    /// Where those begin whose pages are in memory.
+    kept: usize,
     /// Bytes after a damaged or cut record: their meaning is unknown.
     pub lost_bytes: usize,
 }
@@ -223,6 +236,10 @@ impl<'a> Iterator for Records<'a> {
             // The data follow the record and are not part of its size.
             let data = u64_at(found.body, 0).min((self.file.data.end - self.at) as u64);
             self.at += data as usize;
+        }
+        if self.at - self.kept >= RELEASED {
+            self.file.release(self.kept..found.at);
+            self.kept = found.at;
         }
         Some(found)
     }

@@ -9,7 +9,7 @@ mod time;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-pub use file::{Attr, File, Record, SampleIds};
+pub use file::{Attr, File, Record, SampleIds, RELEASED};
 pub use side_band::{
     BuildId, Ksymbol, Loss, LossKind, Map, Poke, SideBand, Switch, TaskEvent, TaskEventKind,
 };

@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A safe interface to libipt's block decoder.
 
+use std::ops::Range;
 use std::os::raw::c_int;
 use std::rc::Rc;
 
+use super::trace::Trace;
 use crate::code::Image;
 use crate::error::{Error, Result};
 use crate::libipt;
 use crate::perfdata::Recording;
 
-/// Decodes the packets of one piece of trace.
-pub struct Decoder {
+/// Decodes the packets of a slice.
+pub struct Decoder<'r> {
     pointer: *mut libipt::BlockDecoder,
     /// libipt uses it as long as it is set.
     image: Option<Rc<Image>>,
-    /// From a `Vec`, as a raw pointer: libipt reads what `patch` writes.
-    trace: *mut [u8],
+    /// From a `Box`, as a raw pointer: libipt moves its window within calls.
+    trace: *mut Trace<'r>,
 }
 
 /// The return values of libipt's functions: flags, or an error code as a negative number.
 pub type Status = c_int;
 
 /// The rates for packet times, and the CPU's errata.
-pub fn config(trace: &[u8], recording: &Recording) -> libipt::Config {
+pub fn config(trace: Range<*const u8>, recording: &Recording) -> libipt::Config {
     let mut config = libipt::Config::new(trace);
     if let Some((family, model, stepping)) = recording.cpu_model() {
         config.set_cpu(family, model, stepping);
@@ -38,29 +40,30 @@ pub fn config(trace: &[u8], recording: &Recording) -> libipt::Config {
     config
 }
 
-impl Decoder {
-    pub fn new(trace: Vec<u8>, recording: &Recording) -> Result<Self> {
-        let trace = Box::into_raw(trace.into_boxed_slice());
+impl<'r> Decoder<'r> {
+    pub fn new(trace: Box<Trace<'r>>, recording: &Recording) -> Result<Self> {
         // SAFETY: the configuration is copied; the trace outlives the decoder.
-        let pointer = unsafe { libipt::pt_blk_alloc_decoder(&config(&*trace, recording)) };
+        let pointer = unsafe { libipt::pt_blk_alloc_decoder(&config(trace.range(), recording)) };
         if pointer.is_null() {
-            // SAFETY: the same pointer and layout as at its creation.
-            drop(unsafe { Box::from_raw(trace) });
             return Err(Error::memory("libipt: no decoder (out of memory, or its configuration is refused)"));
+        }
+        let is_long = trace.is_long();
+        let trace = Box::into_raw(trace);
+        if is_long {
+            // SAFETY: both exist, and the window is the trace's first field.
+            unsafe { libipt::pt_blk_set_window(pointer, trace.cast()) };
         }
         Ok(Self { pointer, image: None, trace })
     }
 
-    pub fn trace(&self) -> &[u8] {
-        // SAFETY: `patch`, which writes, takes the decoder exclusively.
-        unsafe { &*self.trace }
+    pub fn trace(&mut self) -> &mut Trace<'r> {
+        // SAFETY: it lives as long as the decoder, and libipt uses it only within calls, which take the decoder exclusively.
+        unsafe { &mut *self.trace }
     }
 
     /// Overwrites packets at an offset. None of them may be in use: synchronize the decoder again afterwards.
     pub fn patch(&mut self, offset: usize, packets: &[u8]) {
-        // SAFETY: libipt reads the trace only within calls, and never writes to it.
-        let trace = unsafe { &mut *self.trace };
-        trace[offset..offset + packets.len()].copy_from_slice(packets);
+        self.trace().write(offset, packets);
     }
 
     pub fn set_image(&mut self, image: Rc<Image>) {
@@ -107,7 +110,7 @@ impl Decoder {
     }
 }
 
-impl Drop for Decoder {
+impl Drop for Decoder<'_> {
     fn drop(&mut self) {
         // SAFETY: nothing else uses it. The image is dropped after it.
         unsafe { libipt::pt_blk_free_decoder(self.pointer) };

@@ -13,4 +13,5 @@ mod return_stack;
 pub mod stitch;
 pub mod switches;
 pub mod tail_calls;
+pub mod trace;
 pub mod walk;

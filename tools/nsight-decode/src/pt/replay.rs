@@ -8,6 +8,7 @@
 use super::bounds::All;
 use super::clock::{Clock, Rates};
 use super::mark::Mark;
+use super::trace::Packets;
 use crate::packets::index;
 use crate::packets::kinds::{packet, Kind};
 
@@ -99,9 +100,9 @@ impl Replay {
     }
 
     /// Begins at a PSB, with its time.
-    pub fn begin(&mut self, trace: &[u8], at: usize) {
+    pub fn begin(&mut self, trace: &mut impl Packets, at: usize) {
         let bounds = self.bounds.clone();
-        let tsc = index::header(&trace[at..]).tsc.filter(|&tsc| bounds.at(at).contain(tsc));
+        let tsc = index::header(trace.at(at)).tsc.filter(|&tsc| bounds.at(at).contain(tsc));
         let (n_ahead, n_damaged, counted) = (self.n_ahead, self.n_damaged, self.counted);
         *self = Self { at, tsc, n_ahead, n_damaged, counted, bounds, ..Self::new(self.clock.rates()) };
         self.clock.bounds = self.bounds.at(at);
@@ -111,9 +112,9 @@ impl Replay {
 
     /// Skips packets that report neither branch nor event. Even if there is a PSB between, a decoder that begins there
     /// finds the same packet.
-    fn look_beside(&self, trace: &[u8]) -> usize {
+    fn look_beside(&self, trace: &mut impl Packets) -> usize {
         let (mut at, mut bound, mut header) = (self.at, self.bound, false);
-        while let Some((kind, length)) = trace.get(at..).and_then(packet) {
+        while let Some((kind, length)) = packet(trace.at(at)) {
             match kind {
                 Kind::Psb => header = true,
                 Kind::PsbEnd => header = false,
@@ -130,13 +131,13 @@ impl Replay {
     }
 
     /// Uses the packet of a branch or event.
-    pub fn take(&mut self, trace: &[u8], need: Need) -> Told {
+    pub fn take(&mut self, trace: &mut impl Packets, need: Need) -> Told {
         if self.branches > 0 && matches!(need, Need::Taken | Need::Return) {
             self.branches -= 1;
             return Told::Rest;
         }
         // Usually, it is the first one.
-        match (trace.get(self.at..).and_then(packet), need) {
+        match (packet(trace.at(self.at)), need) {
             (Some((Kind::Tnt(n @ 1..), length)), Need::Taken | Need::Return) => {
                 self.branches = n - 1;
                 self.use_up_to(trace, self.at + length);
@@ -164,26 +165,26 @@ impl Replay {
 
     /// TSC at a packet that reports no branch: the next of its kind before one that does. Execution may not have
     /// reached it yet.
-    pub fn mark(&mut self, trace: &[u8], mark: Mark) -> Option<u64> {
+    pub fn mark(&mut self, trace: &mut impl Packets, mark: Mark) -> Option<u64> {
         let before = self.tsc;
         self.take(trace, Need::Mark(mark));
         std::mem::replace(&mut self.tsc, before)
     }
 
-    fn use_up_to(&mut self, trace: &[u8], end: usize) {
+    fn use_up_to(&mut self, trace: &mut impl Packets, end: usize) {
         self.tsc = self.clock.now();
         (self.at, self.next_tsc, self.bound) = (end, None, false);
         self.pass(trace);
         self.next = self.look_beside(trace);
     }
 
-    fn find(&mut self, trace: &[u8], need: Need) -> Told {
+    fn find(&mut self, trace: &mut impl Packets, need: Need) -> Told {
         let is_branch = matches!(need, Need::Taken | Need::Target | Need::Return);
         let mut overflow = false;
         loop {
             self.pass(trace);
-            let Some((kind, length)) = trace.get(self.at..).and_then(packet) else { return Told::Nothing };
-            let bytes = &trace[self.at..self.at + length];
+            let Some((kind, length)) = packet(trace.at(self.at)) else { return Told::Nothing };
+            let bytes = &trace.at(self.at)[..length];
             if let Need::Mark(mark) = need {
                 self.bound |= kind == Kind::Bound;
                 match kind {
@@ -232,10 +233,10 @@ impl Replay {
     }
 
     /// Skips packets that have only time, and PSB+.
-    fn pass(&mut self, trace: &[u8]) {
+    fn pass(&mut self, trace: &mut impl Packets) {
         let mut header = false;
-        while let Some((kind, length)) = trace.get(self.at..).and_then(packet) {
-            let bytes = &trace[self.at..self.at + length];
+        while let Some((kind, length)) = packet(trace.at(self.at)) {
+            let bytes = &trace.at(self.at)[..length];
             let mut told = false;
             match kind {
                 Kind::Psb => {
@@ -268,12 +269,12 @@ impl Replay {
     }
 
     /// Adjusts the clock between two packets that give a TSC, so that it is right at both.
-    fn look_ahead(&mut self, trace: &[u8]) {
+    fn look_ahead(&mut self, trace: &mut impl Packets) {
         let (mut clock, mut at, mut lost) = (self.clock.clone(), self.at, false);
-        let most = AHEAD * trace.len() as u64;
-        while let Some((kind, length)) = trace.get(at..).filter(|_| self.n_ahead < most).and_then(packet) {
+        let most = AHEAD * trace.size() as u64;
+        while let Some((kind, length)) = packet(trace.at(at)).filter(|_| self.n_ahead < most) {
             self.n_ahead += 1;
-            let bytes = &trace[at..at + length];
+            let bytes = &trace.at(at)[..length];
             let cycles = clock.cycles();
             if clock.take(bytes) {
                 self.clock.look_ahead(&clock, cycles, lost);

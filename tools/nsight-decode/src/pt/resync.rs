@@ -7,6 +7,7 @@
 
 use super::bounds::All;
 use super::clock::{Clock, Rates};
+use super::trace::Packets;
 use crate::packets::index::PSB;
 use crate::packets::kinds::{little, packet, Kind};
 
@@ -53,10 +54,10 @@ impl Scanner {
     }
 
     /// The first place from `from` up to `end` (both in `trace`).
-    pub fn next(&mut self, trace: &[u8], from: usize, end: usize) -> Option<Place> {
+    pub fn next(&mut self, trace: &mut impl Packets, from: usize, end: usize) -> Option<Place> {
         while self.at < end {
             let begin = self.at;
-            let bytes = &trace[begin..];
+            let bytes = trace.at(begin);
             let (kind, length) = packet(bytes)?;
             self.at += length;
             if kind == Kind::Psb {
@@ -146,7 +147,7 @@ mod tests {
 
     fn places(bytes: &[u8], from: usize) -> (Vec<Place>, Scanner) {
         let mut scanner = Scanner::new(0, RATES, All::default());
-        let found = std::iter::from_fn(|| scanner.next(bytes, from, bytes.len())).collect();
+        let found = std::iter::from_fn(|| scanner.next(&mut &*bytes, from, bytes.len())).collect();
         (found, scanner)
     }
 

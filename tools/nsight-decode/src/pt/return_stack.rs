@@ -86,7 +86,7 @@ fn trace(packets: &[&[u8]]) -> Vec<u8> {
 /// # Safety
 /// `image` is an image of libipt.
 unsafe fn decoded(image: *mut libipt::Image, trace: &[u8]) -> (Vec<u64>, Status) {
-    let mut config = libipt::Config::new(trace);
+    let mut config = libipt::Config::new(trace.as_ptr_range());
     config.flags[0] = libipt::END_ON_CALL;
     let decoder = libipt::pt_blk_alloc_decoder(&config);
     assert!(!decoder.is_null());

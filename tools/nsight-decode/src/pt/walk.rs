@@ -22,6 +22,7 @@ use super::replay::{Need, Replay, Told};
 use super::resync::{Place, Scanner};
 use super::switches::{Cursor, Task};
 use super::tail_calls::Instructions;
+use super::trace::{Packets, Trace};
 use crate::code::{Code as MachineCode, Found, Image, Images, KERNEL_BEGIN};
 use crate::edges::{Code, Kind, COMPRESSED_RETURN};
 use crate::error::Result;
@@ -70,10 +71,10 @@ impl<'a> Walker<'a> {
         if self.images.sections.is_full() {
             *self = Self::new(self.recording, self.code, self.bare)?;
         }
-        let bytes = run.bytes(slice.begin..slice.read_end, self.recording);
+        let trace = Trace::new(run, slice.begin..slice.read_end, self.recording)?;
         let cursor = Cursor::new(&track.pairs, slice.time, track.start, track.slack);
         let image = self.images.get(cursor.task.pid, slice.time)?;
-        let mut decoder = Decoder::new(bytes, self.recording)?;
+        let mut decoder = Decoder::new(trace, self.recording)?;
         decoder.set_image(image.clone());
         let info = &self.recording.info;
         let rates = Rates {
@@ -135,7 +136,7 @@ const NOWHERE: Found = Found { id: 0, start: 1, end: 0 };
 
 struct State<'w, 'a> {
     walker: &'w mut Walker<'a>,
-    decoder: Decoder,
+    decoder: Decoder<'w>,
     reference: u64,
     /// Offset of the first byte in the run.
     base: usize,
@@ -203,7 +204,7 @@ impl State<'_, '_> {
             let status = self.decoder.sync_set(at - self.base);
             self.begin(at)?;
             self.resume();
-            let psb = header(&self.decoder.trace()[at - self.base..]);
+            let psb = header(self.decoder.trace().at(at - self.base));
             self.show_image(psb.user)?;
             if let Some(place) = place {
                 self.begin_at(place);

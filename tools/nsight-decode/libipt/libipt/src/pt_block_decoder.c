@@ -498,6 +498,16 @@ int pt_blk_get_ip(const struct pt_block_decoder *decoder, uint64_t *ip)
 	return 0;
 }
 
+int pt_blk_set_window(struct pt_block_decoder *decoder,
+		      struct pt_window *window)
+{
+	if (!decoder)
+		return -pte_invalid;
+
+	decoder->evdec.pacdec.window = window;
+	return 0;
+}
+
 int pt_blk_get_sync_offset(const struct pt_block_decoder *decoder,
 			   uint64_t *offset)
 {

@@ -807,12 +807,30 @@ static int pt_pkt_decode_evd(struct pt_packet_decoder *decoder,
 	return size;
 }
 
+/* Make sure that the packet at @pos is in memory. */
+static inline int pt_pkt_move_window(struct pt_packet_decoder *decoder,
+				     const uint8_t *pos)
+{
+	struct pt_window *window;
+
+	window = decoder->window;
+	if (!window)
+		return 0;
+
+	if (window->begin <= pos && pos < window->end &&
+	    PT_WINDOW_LEAST <= (size_t) (window->end - pos))
+		return 0;
+
+	return window->move(window, pos);
+}
+
 static int pt_pkt_decode(struct pt_packet_decoder *decoder,
 			 struct pt_packet *packet)
 {
 	const struct pt_config *config;
 	const uint8_t *pos, *begin, *end;
 	uint8_t opc, ext, ext2;
+	int errcode;
 
 	config = pt_pkt_config(decoder);
 	if (!config)
@@ -826,6 +844,10 @@ static int pt_pkt_decode(struct pt_packet_decoder *decoder,
 	end = config->end;
 	if (end <= pos)
 		return -pte_eos;
+
+	errcode = pt_pkt_move_window(decoder, pos);
+	if (errcode < 0)
+		return errcode;
 
 	opc = *pos++;
 	switch (opc) {

@@ -31,10 +31,10 @@ fn plus(tsc: u16) -> Vec<u8> {
 }
 
 /// The result and the time for each need.
-fn told(bytes: &[u8], needs: &[Need]) -> Vec<(Told, u64)> {
+fn told(mut bytes: &[u8], needs: &[Need]) -> Vec<(Told, u64)> {
     let mut replay = Replay::new(RATES);
-    replay.begin(bytes, 0);
-    needs.iter().map(|&need| (replay.take(bytes, need), replay.tsc.unwrap())).collect()
+    replay.begin(&mut bytes, 0);
+    needs.iter().map(|&need| (replay.take(&mut bytes, need), replay.tsc.unwrap())).collect()
 }
 
 #[test]
@@ -81,12 +81,12 @@ fn an_event_has_its_own_packets() {
 fn a_psb_between_is_passed_and_its_time_taken() {
     let bytes = [trace(&[ONE]), plus(2000), trace(&[])[..0].to_vec(), vec![0x0b], TIP.to_vec()].concat();
     let mut replay = Replay::new(RATES);
-    replay.begin(&bytes, 0);
-    assert_eq!(replay.take(&bytes, Need::Taken), Told::Packet);
+    replay.begin(&mut &bytes[..], 0);
+    assert_eq!(replay.take(&mut &bytes[..], Need::Taken), Told::Packet);
     assert_eq!((replay.at, replay.tsc), (bytes.len() - TIP.len(), Some(1001)));
-    assert_eq!(replay.take(&bytes, Need::Target), Told::Packet);
+    assert_eq!(replay.take(&mut &bytes[..], Need::Target), Told::Packet);
     assert_eq!((replay.at, replay.tsc), (bytes.len(), Some(2001)));
-    assert_eq!(replay.take(&bytes, Need::Target), Told::Nothing);
+    assert_eq!(replay.take(&mut &bytes[..], Need::Target), Told::Nothing);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn time_goes_on_over_packets_that_tell_none() {
 fn a_trace_without_time_is_not_looked_through_again_and_again() {
     let bytes = trace(&[TIP; 6_000]);
     let mut replay = Replay::new(RATES);
-    (0..6_000).for_each(|_| replay.begin(&bytes, 0));
+    (0..6_000).for_each(|_| replay.begin(&mut &bytes[..], 0));
     // Reading all packets each time would be 72 million packets.
     assert_eq!(replay.n_ahead, AHEAD * bytes.len() as u64);
 }

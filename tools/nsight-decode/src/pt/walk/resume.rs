@@ -4,16 +4,17 @@
 use super::errors::perf_error;
 use super::{header, Code, Kind, Place, Scanner, State, What};
 use crate::packets::index::PSB;
+use crate::pt::trace::Packets;
 
 impl State<'_, '_> {
     /// The PSB at which decoding can resume if it had begun at `at`: one whose packets were not used.
-    pub(super) fn next_psb(&self, at: usize) -> Option<usize> {
-        let trace = self.decoder.trace();
-        let unused = |&&psb: &&usize| {
-            let branch = psb + header(&trace[psb - self.base..]).branch.max(PSB.len());
-            branch >= self.offset
+    pub(super) fn next_psb(&mut self, at: usize) -> Option<usize> {
+        let Self { decoder, psbs, base, offset, scanned, .. } = self;
+        let mut is_unused = |psb: usize| {
+            let branch = psb + header(decoder.trace().at(psb - *base)).branch.max(PSB.len());
+            branch >= *offset
         };
-        self.psbs.iter().find(|&&psb| psb > at && psb >= self.scanned && unused(&&psb)).copied()
+        psbs.iter().find(|&&psb| psb > at && psb >= *scanned && is_unused(psb)).copied()
     }
 
     /// After an error: the next place before `until` whose address is in the packets. Writes a PSB+ for it at

@@ -43,6 +43,9 @@ struct pt_packet_decoder {
 
 	/* The position of the last PSB packet. */
 	const uint8_t *sync;
+
+	/* The part of the trace that is in memory; NULL if all of it is. */
+	struct pt_window *window;
 };
 
 
