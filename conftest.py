@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import NoReturn
 
+import hypothesis
 import pytest
 
 ROOT = Path(__file__).parent
@@ -33,8 +34,11 @@ def skip_or_fail(capability: str, why: str) -> NoReturn:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make private mounts, and a directory for notes if tests/run has not made one."""
+    """Make private mounts, and a directory for notes if tests/run has not made one. No drawn case is refused for its time."""
     private.mounts()
+    # With CI in the environment, hypothesis would draw the same cases whatever the seed.
+    hypothesis.settings.register_profile("nsight", deadline=None, derandomize=False)
+    hypothesis.settings.load_profile("nsight")
     if notes.DIRECTORY not in os.environ:
         config.stash[_OWN] = tempfile.TemporaryDirectory(prefix="nsight-tests-")
         os.environ[notes.DIRECTORY] = config.stash[_OWN].name

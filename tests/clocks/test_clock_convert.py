@@ -210,7 +210,7 @@ def slewed(draw: st.DrawFn) -> tuple[list[str], int]:
     return lines, tsc
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(slewed(), st.data())
 def test_realtime_and_back_stays_within_the_bound(clock: tuple[list[str], int], data: st.DataObject) -> None:
     lines, end = clock

@@ -148,7 +148,7 @@ any_line = st.one_of(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(any_line, max_size=12))
 def test_no_numbers_crash_the_map(lines: list[str]) -> None:
     try:

@@ -84,9 +84,11 @@ def claim(item: pytest.Item) -> str:
 
 def repeat(item: pytest.Item) -> str:
     """The command that runs only this test, with the same order and the same random numbers."""
-    seed = item.config.getoption("randomly_seed", None)
     words = [".venv/bin/python", "-m", "pytest", item.nodeid]
-    return shlex.join(words + ([f"--randomly-seed={seed}"] if seed is not None else []))
+    for option in ("randomly", "hypothesis"):
+        if (seed := item.config.getoption(f"{option}_seed", None)) is not None:
+            words.append(f"--{option}-seed={seed}")
+    return shlex.join(words)
 
 
 class Progress:

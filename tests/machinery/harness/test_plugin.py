@@ -86,6 +86,27 @@ def test_the_order_is_that_of_the_seed(tmp_path: Path) -> None:
     assert order(1) == order(1) != order(2)
 
 
+DRAWN = """
+import time
+from hypothesis import given, settings, strategies as st
+@settings(max_examples=3, database=None)
+@given(st.integers())
+def test_drawn(n):
+    time.sleep(0.3)
+    print(f"<{n}>")
+"""
+
+
+def test_drawn_cases_are_those_of_the_seed_and_may_take_their_time(tmp_path: Path) -> None:
+    def cases(seed: int) -> list[str]:
+        code, said = run(tmp_path / "test_it.py", DRAWN, "-s", f"--hypothesis-seed={seed}")
+        assert code == 0, said
+        return re.findall(r"<-?\d+>", said)
+
+    assert len(cases(1)) == 3
+    assert cases(1) == cases(1) != cases(2)
+
+
 def test_fast_leaves_out_what_is_live_a_guest_or_slow(tmp_path: Path) -> None:
     text = "import pytest\ndef test_pure(): pass\n" + "".join(
         f"@pytest.mark.{mark}\ndef test_{mark}(): pass\n"

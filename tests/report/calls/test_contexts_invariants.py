@@ -53,7 +53,7 @@ def streams(draw: st.DrawFn) -> list[Event]:
     return made
 
 
-settled = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settled = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 
 
 @settled

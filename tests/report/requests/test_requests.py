@@ -369,7 +369,7 @@ def messages(draw: st.DrawFn) -> list[Row]:
     return rows
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(messages())
 def test_phases_add_up_and_each_message_is_in_one_request(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row]

@@ -122,7 +122,7 @@ _TID = st.sampled_from([10, 20, 30])
 _TIME = st.integers(0, 60)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.tuples(_TID, _TID, _TIME, st.integers(1, 30)), min_size=1, max_size=6),
     st.lists(st.tuples(_TID, _TIME, st.integers(1, 9), _TID), max_size=12),
