@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import doctest
+import socket
 import stat
 from dataclasses import replace
 from fractions import Fraction
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nsight_capsule import account, cli, points, settings
+from nsight_capsule import account, cli, points, settings, stamp
 from nsight_record import netns
 from nsight_record.errors import RecordError, Usage
 
@@ -258,3 +259,16 @@ def test_a_directory_is_private_also_before_anything_is_in_it(tmp_path: Path) ->
 @pytest.mark.parametrize("module", [account, points, settings], ids=lambda m: m.__name__)
 def test_examples_in_docstrings_hold(module: Any) -> None:
     assert doctest.testmod(module).failed == 0
+
+
+def test_a_question_to_an_nsight_stamp_that_ends_is_given_up_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has its socket until the kernel has detached its programs, and answers nothing. It ends at the third look."""
+    monkeypatch.setattr(stamp, "_ANSWER_S", 3600.0)
+    looks = iter((True, True, False))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as silent:
+        silent.bind(str(tmp_path / "control"))
+        with pytest.raises(Usage, match="no answer"):
+            stamp.ask(tmp_path, "late", lambda: next(looks))
+    assert next(looks, None) is None

@@ -122,7 +122,7 @@ def _options(args: argparse.Namespace, devices: Sequence[points.Device]) -> tupl
 def _follow(came: late.Late, capture: Capture) -> None:
     """Take note of devices that came, at once, in case this process is killed."""
     with contextlib.suppress(RecordError):  # nsight-stamp ended, which _wait notices
-        if came.look(capture.directory):
+        if came.look():
             came.save(capture)
 
 
@@ -191,8 +191,8 @@ def _run(
         try:
             run.ready()
             capture.manifest["start"] = host.Clocks().now()
-            came = late.Late(args, devices, guards, progress)
-            came.look_at_all(capture.directory)
+            came = late.Late(args, devices, guards, progress, run)
+            came.look_at_all()
             came.save(capture)
             progress.say(f"stamping at {2 * len(devices)} points of {len(devices)} devices")
             stopped_by = _wait(run, signals, args.duration, progress, lambda: _follow(came, capture))

@@ -19,8 +19,9 @@ from nsight_record.capture import Capture
 from nsight_record.errors import RecordError
 from nsight_record.progress import Progress
 
-from . import points, settings, stamp
+from . import points, settings
 from .points import Device
+from .stamp import Stamp
 
 
 class Late:
@@ -33,32 +34,33 @@ class Late:
         devices: Iterable[Device],
         guards: Iterable[Device],
         progress: Progress,
+        run: Stamp,
     ) -> None:
         self.devices, self.guards = list(devices), list(guards)
         #: ``NETNS:DEV`` of devices that packets may have left before they had a guard, and of those that were chosen
         #: when all numbers of points were used.
         self.unguarded: list[str] = []
         self.no_points: list[str] = []
-        self._args, self._progress = args, progress
+        self._args, self._progress, self._run = args, progress, run
         self._guarding = not (args.match or args.leave)
         self._port = points.vxlan_port(self.devices)
         self._missed = 0
         self._spaces = {(d.netns.inum, d.cookie): d.netns for d in (*self.guards, *self.devices)}
 
-    def look_at_all(self, directory: Path) -> None:
+    def look_at_all(self) -> None:
         """Find devices that came before nsight-stamp watched, or while there were too many changes at once."""
         if not self._guarding:
             return
         for device in points.guards([*self.devices, *self.guards], self._port)[0]:
             with suppress(RecordError):  # it is gone
-                self._guard(directory, device)
+                self._guard(device)
 
-    def look(self, directory: Path) -> bool:
+    def look(self) -> bool:
         """Look at the devices that came since the last call; whether there was any. Raises RecordError."""
-        answer = stamp.ask(directory, "late")
+        answer = self._run.ask("late")
         if answer["missed"] != self._missed:
             self._missed = answer["missed"]
-            self.look_at_all(directory)
+            self.look_at_all()
         there: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
         for row in answer["devices"]:
             path = bytes.fromhex(row["netns"]).decode(errors="surrogateescape")
@@ -67,9 +69,7 @@ class Late:
             else:
                 there.setdefault((path, row["inode"], row["cookie"]), []).append(row)
         for (path, inode, cookie), rows in there.items():
-            self._look_in(
-                directory, self._space(path, inode, cookie), cookie, {row["ifindex"] for row in rows}
-            )
+            self._look_in(self._space(path, inode, cookie), cookie, {row["ifindex"] for row in rows})
         return bool(answer["devices"])
 
     def save(self, capture: Capture) -> None:
@@ -100,7 +100,7 @@ class Late:
         label = found.parts[2] if path.startswith("/proc/") else found.name
         return netns.Netns(label, inode, found)
 
-    def _look_in(self, directory: Path, ns: netns.Netns, cookie: int, wanted: set[int]) -> None:
+    def _look_in(self, ns: netns.Netns, cookie: int, wanted: set[int]) -> None:
         try:
             links = netns.call_in(ns, points.links)
         except (RecordError, OSError):
@@ -108,9 +108,9 @@ class Late:
         for link in links:
             if link["ifindex"] in wanted and tuple(link["netns"]) == (ns.inum, cookie):
                 with suppress(RecordError):  # it is gone: nsight-stamp knows that as well
-                    self._place(directory, link, ns)
+                    self._place(link, ns)
 
-    def _place(self, directory: Path, link: dict[str, Any], ns: netns.Netns) -> None:
+    def _place(self, link: dict[str, Any], ns: netns.Netns) -> None:
         numbers = {d.netns.inum: d.space for d in self.devices}
         space = numbers.get(ns.inum, max(d.space for d in self.devices) + 1)
         device = points.device(link, ns, space)
@@ -119,13 +119,13 @@ class Late:
             device = replace(device, boundary=device.boundary or device.label() in self._args.boundary)
             at = known.index(device.label()) if device.label() in known else len(known)
             if at < points.MOST_DEVICES:
-                self._point(directory, device, at)
+                self._point(device, at)
                 return
             self.no_points.append(device.label())
         if self._guarding and points.leads_out(device, self._port):
-            self._guard(directory, device)
+            self._guard(device)
         else:
-            stamp.ask(directory, f"pass {device.option()}")
+            self._run.ask(f"pass {device.option()}")
 
     def _chosen(self, device: Device, link: dict[str, Any]) -> bool:
         """Whether the options that chose the points choose this device. VXLAN at another port is none: no point could
@@ -141,15 +141,15 @@ class Late:
             with suppress(RecordError):
                 yield netns.find(name).inum
 
-    def _point(self, directory: Path, device: Device, at: int) -> None:
-        stamp.ask(directory, f"point {at} {device.option()}")
+    def _point(self, device: Device, at: int) -> None:
+        self._run.ask(f"point {at} {device.option()}")
         self.devices[at : at + 1] = [device]
         most = settings.words(most_bytes=min(points.most_bytes(self.devices), 65535))
-        stamp.ask(directory, most)
+        self._run.ask(most)
         self._progress.say(f"stamping at {device.label()} too")
 
-    def _guard(self, directory: Path, device: Device) -> None:
-        answer = stamp.ask(directory, f"guard {device.option()}")
+    def _guard(self, device: Device) -> None:
+        answer = self._run.ask(f"guard {device.option()}")
         self.guards.append(replace(device, boundary=True))
         if answer["exposed"]:
             self.unguarded.append(device.label())

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from nsight_record.errors import Missing, RecordError, ToolDied, Usage
 
 LOG = "nsight-stamp.log"
 _BIN = Path(__file__).parent / "bin/nsight-stamp"
-_ANSWER_S = 5.0
+_ANSWER_S, _LOOK_S = 5.0, 0.05
 _END_S = 30.0
 
 
@@ -43,7 +45,7 @@ class Stamp:
     """``directory``: where nsight-stamp writes; its messages go to nsight-stamp.log there."""
 
     def __init__(self, options: Sequence[str], directory: Path, log: int, fds: Sequence[int]) -> None:
-        self._log = directory / LOG
+        self._directory, self._log = directory, directory / LOG
         # In its own session, so that Ctrl-C reaches it only through this process.
         with os.fdopen(log, "wb") as errors:
             self.process = subprocess.Popen(
@@ -60,6 +62,10 @@ class Stamp:
     def _error(self) -> RecordError:
         code = self.process.wait(_END_S)
         return _failed(self._log.read_text(errors="replace"), code)
+
+    def ask(self, text: str) -> dict[str, Any]:
+        """Like the function; an nsight-stamp that ends is noticed at once."""
+        return ask(self._directory, text, lambda: self.process.poll() is None)
 
     def stop(self) -> str:
         """Make it end, so that it removes its marks from connections; kill it if it does not end. Returns its
@@ -92,14 +98,19 @@ def clear(options: Sequence[str]) -> int:
     return int(json.loads(done.stdout)["cleared"])
 
 
-def ask(directory: Path, text: str) -> dict[str, Any]:
-    """Send ``text`` to the nsight-stamp that writes to ``directory``; returns its answer. Raises RecordError."""
+def ask(directory: Path, text: str, alive: Callable[[], bool] = lambda: True) -> dict[str, Any]:
+    """Send ``text`` to the nsight-stamp that writes to ``directory``; returns its answer. Raises RecordError, at once
+    when it is no longer ``alive``: the kernel does not say that of a socket for datagrams."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
         s.settimeout(_ANSWER_S)
         s.bind("")  # an abstract name, so that nsight-stamp can answer
         try:
             s.connect(str(directory / "control"))
             s.send(text.encode())
+            until = time.monotonic() + _ANSWER_S
+            while not select.select([s], [], [], _LOOK_S)[0]:
+                if not alive() or time.monotonic() > until:
+                    raise TimeoutError("no answer")
             answer = s.recv(1 << 16).decode()
         except OSError as e:
             raise Usage(
