@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The bucket that the BPF programs compute is that of the definition."""
+"""The BPF programs compute the bucket as it is defined."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class RecordCounts:
         return sum(produced for types in self._of.values() for produced, _ in types.values())
 
     def lost(self) -> int:
-        """Those that found no room."""
+        """Records that found no room in a ring."""
         return sum(lost for types in self._of.values() for _, lost in types.values())
 
     def bytes(self) -> int:

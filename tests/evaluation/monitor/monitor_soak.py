@@ -75,7 +75,7 @@ class Lines:
         self._thread.join()
 
     def n(self, stage: str) -> int:
-        """Latencies of a stage in all groups, and of those that ended."""
+        """Latencies of a stage in all groups, including groups that ended."""
         rows = [*self.last["histograms"], *self.last["ended"]]
         return sum(sum(row["n"].values()) for row in rows if row["stage"] == stage)
 

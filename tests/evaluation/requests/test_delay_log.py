@@ -29,7 +29,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 
 def test_wait_for_a_core_is_no_delay(clock: dict[str, int]) -> None:
-    """9 ms, of which the thread was ready for 6: 3 are its own."""
+    """The delay took 9 ms. The thread waited for a core for 6 ms of it, so 3 ms are its own."""
     own = delays.Work()
     clock["now"] += 9 * MS
     clock["ready"] += 6 * MS

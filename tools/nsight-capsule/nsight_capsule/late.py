@@ -37,8 +37,8 @@ class Late:
         run: Stamp,
     ) -> None:
         self.devices, self.guards = list(devices), list(guards)
-        #: ``NETNS:DEV`` of devices that packets may have left before they had a guard, and of those that were chosen
-        #: when all numbers of points were used.
+        #: ``NETNS:DEV``: devices that may have sent packets before they had a guard; devices that were chosen when all
+        #: numbers of points were in use.
         self.unguarded: list[str] = []
         self.no_points: list[str] = []
         self._args, self._progress, self._run = args, progress, run

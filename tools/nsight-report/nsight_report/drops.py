@@ -153,15 +153,12 @@ def of_messages(drops: pd.DataFrame, messages: pd.DataFrame) -> pd.DataFrame:
     flows: Any = every.groupby([*one, "saddr", "sport", "daddr", "dport"]).size()
     flows = flows.rename("most_packets").reset_index()
     flows = flows.sort_values("most_packets", ascending=False, kind="stable")
+    most: Any = flows.drop_duplicates(one)
     for name, end in (("most_source", "s"), ("most_destination", "d")):
-        flows[name] = [
-            endpoint(address, port)
-            for address, port in zip(flows[f"{end}addr"], flows[f"{end}port"], strict=True)
-        ]
+        pairs = zip(most[f"{end}addr"], most[f"{end}port"], strict=True)
+        most = most.assign(**{name: [endpoint(address, port) for address, port in pairs]})
     sums = flows.groupby(one)["most_packets"].agg(n_packets="sum", n_flows="size").reset_index()
-    frame = sums.merge(
-        flows.drop_duplicates(one)[[*one, "most_source", "most_destination", "most_packets"]], on=one
-    )
+    frame = sums.merge(most[[*one, "most_source", "most_destination", "most_packets"]], on=one)
     return frame.sort_values(["n_packets", "reason", "direction"], ascending=[False, True, True]).reset_index(
         drop=True
     )
