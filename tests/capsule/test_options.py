@@ -261,14 +261,23 @@ def test_examples_in_docstrings_hold(module: Any) -> None:
     assert doctest.testmod(module).failed == 0
 
 
+@pytest.fixture
+def deep(tmp_path: Path) -> Path:
+    """A directory whose name is longer than that of a socket may be."""
+    directory = tmp_path / ("d" * 108)
+    directory.mkdir()
+    return directory
+
+
 def test_a_question_to_an_nsight_stamp_that_ends_is_given_up_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    deep: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has its socket until the kernel has detached its programs, and answers nothing. It ends at the third look."""
     monkeypatch.setattr(stamp, "_ANSWER_S", 3600.0)
     looks = iter((True, True, False))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as silent:
-        silent.bind(str(tmp_path / "control"))
+        monkeypatch.chdir(deep)
+        silent.bind("control")
         with pytest.raises(Usage, match="no answer"):
-            stamp.ask(tmp_path, "late", lambda: next(looks))
+            stamp.ask(deep, "late", lambda: next(looks))
     assert next(looks, None) is None

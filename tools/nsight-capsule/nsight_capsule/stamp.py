@@ -98,6 +98,15 @@ def clear(options: Sequence[str]) -> int:
     return int(json.loads(done.stdout)["cleared"])
 
 
+def _connect(s: socket.socket, directory: Path) -> None:
+    """A socket's name has at most 107 bytes, a directory's more."""
+    of = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    try:
+        s.connect(f"/proc/self/fd/{of}/control")
+    finally:
+        os.close(of)
+
+
 def ask(directory: Path, text: str, alive: Callable[[], bool] = lambda: True) -> dict[str, Any]:
     """Send ``text`` to the nsight-stamp that writes to ``directory``; returns its answer. Raises RecordError, at once
     when it is no longer ``alive``: the kernel does not say that of a socket for datagrams."""
@@ -105,7 +114,7 @@ def ask(directory: Path, text: str, alive: Callable[[], bool] = lambda: True) ->
         s.settimeout(_ANSWER_S)
         s.bind("")  # an abstract name, so that nsight-stamp can answer
         try:
-            s.connect(str(directory / "control"))
+            _connect(s, directory)
             s.send(text.encode())
             until = time.monotonic() + _ANSWER_S
             while not select.select([s], [], [], _LOOK_S)[0]:

@@ -3,7 +3,9 @@
 #include "fail.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -96,31 +98,26 @@ bool control_set(struct nsc_config *config, char *text, const char **wrong)
 	return true;
 }
 
-static bool name_socket(const char *dir, struct sockaddr_un *to)
-{
-	*to = (struct sockaddr_un){.sun_family = AF_UNIX};
-	return snprintf(to->sun_path, sizeof(to->sun_path), "%s/control", dir) <
-	       (int)sizeof(to->sun_path);
-}
-
 int control_open(const char *dir)
 {
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	struct sockaddr_un to;
+	int of = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
 	mode_t mask = umask(0077);
 
-	if (!name_socket(dir, &to))
-		fail(EXIT_OUTPUT, "give a shorter name", "%s: too long", dir);
-	if (fd < 0 || bind(fd, (struct sockaddr *)&to, sizeof(to)))
-		fail(EXIT_OUTPUT, NULL, "%s: %s", to.sun_path, strerror(errno));
+	/* A socket's name has at most 107 bytes, a directory's more. */
+	snprintf(to.sun_path, sizeof(to.sun_path), "/proc/self/fd/%d/control", of);
+	if (fd < 0 || of < 0 || bind(fd, (struct sockaddr *)&to, sizeof(to)))
+		fail(EXIT_OUTPUT, NULL, "%s/control: %s", dir, strerror(errno));
 	umask(mask);
+	close(of);
 	return fd;
 }
 
 void control_close(const char *dir)
 {
-	struct sockaddr_un to;
+	char path[PATH_MAX];
 
-	if (name_socket(dir, &to))
-		unlink(to.sun_path);
+	if (snprintf(path, sizeof(path), "%s/control", dir) < (int)sizeof(path))
+		unlink(path);
 }
