@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What an x86 instruction does, from Intel XED.
+//! What an x86 instruction does, from iced-x86.
 
-use std::sync::Once;
-
-use xed_sys::*;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 
 use crate::libipt;
 use crate::numbered::named;
@@ -61,71 +59,80 @@ pub struct Insn {
 
 /// The instruction at the start of `bytes`; None if there is none. `mode`: the processor's mode, as in `libipt::Block`.
 pub fn decode(bytes: &[u8], mode: u32) -> Option<Insn> {
-    static TABLES: Once = Once::new();
-    // SAFETY: called once, before any other XED function.
-    TABLES.call_once(|| unsafe { xed_tables_init() });
-    let (mode, width) = match mode {
-        libipt::MODE_16 => (XED_MACHINE_MODE_LONG_COMPAT_16, XED_ADDRESS_WIDTH_16b),
-        libipt::MODE_32 => (XED_MACHINE_MODE_LONG_COMPAT_32, XED_ADDRESS_WIDTH_32b),
-        _ => (XED_MACHINE_MODE_LONG_64, XED_ADDRESS_WIDTH_64b),
+    let bits = match mode {
+        libipt::MODE_16 => 16,
+        libipt::MODE_32 => 32,
+        _ => 64,
     };
-    let mut x = std::mem::MaybeUninit::<xed_decoded_inst_t>::uninit();
-    // SAFETY: XED initialises the structure before it reads it, and reads at most 15 bytes of
-    // the length it is given.
-    let mut x = unsafe {
-        xed_decoded_inst_zero(x.as_mut_ptr());
-        xed_decoded_inst_set_mode(x.as_mut_ptr(), mode, width);
-        x.assume_init()
-    };
-    let n = bytes.len().min(15) as u32;
-    if unsafe { xed_decode(&mut x, bytes.as_ptr(), n) } != XED_ERROR_NONE {
+    let x = Decoder::new(bits, bytes, DecoderOptions::NONE).decode();
+    if x.is_invalid() {
         return None;
     }
-    // SAFETY: `x` is a decoded instruction from here on.
-    unsafe {
-        let len = xed_decoded_inst_get_length(&x) as u8;
-        let transfer = transfer(&x);
-        Some(Insn { len, transfer, stall: stall(&x, transfer) })
-    }
+    let transfer = transfer(&x);
+    Some(Insn { len: x.len() as u8, transfer, stall: stall(&x, transfer) })
 }
 
-unsafe fn transfer(x: &xed_decoded_inst_t) -> Transfer {
-    let iclass = xed_decoded_inst_get_iclass(x);
-    let direct = xed_decoded_inst_get_branch_displacement_width(x) != 0;
-    let to = direct.then(|| xed_decoded_inst_get_branch_displacement(x) as i32);
-    match xed_decoded_inst_get_category(x) {
-        XED_CATEGORY_UNCOND_BR if iclass == XED_ICLASS_JMP_FAR => Transfer::FarJump,
-        XED_CATEGORY_COND_BR | XED_CATEGORY_UNCOND_BR => Transfer::Jump(to),
-        XED_CATEGORY_CALL if iclass == XED_ICLASS_CALL_FAR => Transfer::FarCall,
-        XED_CATEGORY_CALL if direct => Transfer::Call(Reach::Direct),
-        XED_CATEGORY_CALL => Transfer::Call(Reach::Indirect),
-        XED_CATEGORY_RET => match iclass {
-            XED_ICLASS_RET_NEAR => Transfer::Return,
-            XED_ICLASS_RET_FAR => Transfer::FarReturn,
-            _ => Transfer::Iret,
+fn transfer(x: &Instruction) -> Transfer {
+    match x.flow_control() {
+        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => match displacement(x) {
+            None => Transfer::FarJump,
+            to => Transfer::Jump(to),
         },
-        XED_CATEGORY_INTERRUPT => Transfer::Interrupt,
-        XED_CATEGORY_SYSCALL => Transfer::Syscall,
-        XED_CATEGORY_SYSRET => Transfer::Sysret,
-        _ => match iclass {
-            XED_ICLASS_SYSENTER => Transfer::Syscall,
-            XED_ICLASS_SYSEXIT => Transfer::Sysret,
+        FlowControl::IndirectBranch if x.is_jmp_far_indirect() => Transfer::FarJump,
+        FlowControl::IndirectBranch => Transfer::Jump(None),
+        FlowControl::Call | FlowControl::IndirectCall => match x.mnemonic() {
+            Mnemonic::Syscall | Mnemonic::Sysenter => Transfer::Syscall,
+            Mnemonic::Call if x.is_call_far() || x.is_call_far_indirect() => Transfer::FarCall,
+            Mnemonic::Call if x.is_call_near() => Transfer::Call(Reach::Direct),
+            Mnemonic::Call => Transfer::Call(Reach::Indirect),
             _ => Transfer::None,
         },
+        FlowControl::Return => match x.mnemonic() {
+            Mnemonic::Ret => Transfer::Return,
+            Mnemonic::Retf => Transfer::FarReturn,
+            Mnemonic::Sysret | Mnemonic::Sysretq | Mnemonic::Sysexit | Mnemonic::Sysexitq | Mnemonic::Rsm => {
+                Transfer::Sysret
+            }
+            Mnemonic::Iret
+            | Mnemonic::Iretd
+            | Mnemonic::Iretq
+            | Mnemonic::Uiret
+            | Mnemonic::Eretu
+            | Mnemonic::Erets => Transfer::Iret,
+            _ => Transfer::None,
+        },
+        FlowControl::Interrupt => Transfer::Interrupt,
+        FlowControl::Next | FlowControl::Exception | FlowControl::XbeginXabortXend => Transfer::None,
     }
 }
 
-unsafe fn stall(x: &xed_decoded_inst_t, transfer: Transfer) -> Stall {
-    match xed_decoded_inst_get_iclass(x) {
-        XED_ICLASS_HLT => Stall::Halt,
-        XED_ICLASS_MWAIT | XED_ICLASS_MWAITX | XED_ICLASS_UMWAIT | XED_ICLASS_TPAUSE => Stall::Mwait,
-        XED_ICLASS_IN | XED_ICLASS_INSB | XED_ICLASS_INSW | XED_ICLASS_INSD | XED_ICLASS_REP_INSB
-        | XED_ICLASS_REP_INSW | XED_ICLASS_REP_INSD | XED_ICLASS_OUT | XED_ICLASS_OUTSB
-        | XED_ICLASS_OUTSW | XED_ICLASS_OUTSD | XED_ICLASS_REP_OUTSB | XED_ICLASS_REP_OUTSW
-        | XED_ICLASS_REP_OUTSD => Stall::PortIo,
-        XED_ICLASS_WRMSR | XED_ICLASS_WRMSRNS => Stall::Wrmsr,
-        XED_ICLASS_PAUSE => Stall::Pause,
-        XED_ICLASS_LEA | XED_ICLASS_NOP => Stall::Other,
+/// Of a near branch to a fixed target, from the next instruction.
+fn displacement(x: &Instruction) -> Option<i32> {
+    // The decoder's first instruction is at address 0.
+    let len = x.len() as u16;
+    match x.op0_kind() {
+        OpKind::NearBranch16 => Some(x.near_branch16().wrapping_sub(len) as i16 as i32),
+        OpKind::NearBranch32 => Some(x.near_branch32().wrapping_sub(len.into()) as i32),
+        OpKind::NearBranch64 => Some(x.near_branch64().wrapping_sub(len.into()) as i32),
+        _ => None,
+    }
+}
+
+fn stall(x: &Instruction, transfer: Transfer) -> Stall {
+    match x.mnemonic() {
+        Mnemonic::Hlt => Stall::Halt,
+        Mnemonic::Mwait | Mnemonic::Mwaitx | Mnemonic::Umwait | Mnemonic::Tpause => Stall::Mwait,
+        Mnemonic::In
+        | Mnemonic::Insb
+        | Mnemonic::Insw
+        | Mnemonic::Insd
+        | Mnemonic::Out
+        | Mnemonic::Outsb
+        | Mnemonic::Outsw
+        | Mnemonic::Outsd => Stall::PortIo,
+        Mnemonic::Wrmsr | Mnemonic::Wrmsrns => Stall::Wrmsr,
+        Mnemonic::Pause => Stall::Pause,
+        Mnemonic::Lea | Mnemonic::Nop | Mnemonic::Reservednop => Stall::Other,
         _ => match transfer {
             Transfer::Syscall
             | Transfer::Sysret
@@ -142,11 +149,10 @@ unsafe fn stall(x: &xed_decoded_inst_t, transfer: Transfer) -> Stall {
     }
 }
 
-unsafe fn explicit_memory(x: &xed_decoded_inst_t) -> bool {
-    let category = xed_decoded_inst_get_category(x);
-    xed_decoded_inst_number_of_memory_operands(x) > 0
-        && category != XED_CATEGORY_PUSH
-        && category != XED_CATEGORY_POP
+/// Whether an operand is in memory, other than the stack of push and pop.
+fn explicit_memory(x: &Instruction) -> bool {
+    !matches!(x.mnemonic(), Mnemonic::Push | Mnemonic::Pop)
+        && x.op_kinds().any(|kind| (OpKind::MemorySegSI..=OpKind::Memory).contains(&kind))
 }
 
 #[cfg(test)]
@@ -195,10 +201,25 @@ mod tests {
             (&[0x48, 0x8d, 0x00], Stall::Other),        // lea
             (&[0x0f, 0x1f, 0x00], Stall::Other),        // nop [rax]
             (&[0x50], Stall::Other),                    // push
+            (&[0xc9], Stall::Other),                    // leave
+            (&[0xf3, 0xa4], Stall::Memory),             // rep movsb
             (&[0x01, 0xc8], Stall::Other),
         ] {
             check(bytes, Transfer::None, stall);
         }
+    }
+
+    #[test]
+    fn transactions_do_not_jump() {
+        check(&[0xc7, 0xf8, 0x10, 0, 0, 0], Transfer::None, Stall::Other); // xbegin
+        check(&[0xc6, 0xf8, 1], Transfer::None, Stall::Other); // xabort
+        check(&[0x0f, 0x01, 0xd5], Transfer::None, Stall::Other); // xend
+    }
+
+    #[test]
+    fn fred_returns_are_returns_from_interrupts() {
+        check(&[0xf3, 0x0f, 0x01, 0xca], Transfer::Iret, Stall::FarTransfer); // eretu
+        check(&[0xf2, 0x0f, 0x01, 0xca], Transfer::Iret, Stall::FarTransfer); // erets
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl Instructions {
                 return;
             }
             ip = ip.wrapping_add(insn.len.into());
-            // A block continues after a conditional jump only if the jump was not taken.
+            // Blocks end at conditional jumps: the others are always taken.
             if let Transfer::Jump(Some(by)) = insn.transfer {
                 ip = ip.wrapping_add_signed(by.into());
             }

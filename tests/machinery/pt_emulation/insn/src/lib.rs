@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The meaning of an x86-64 instruction for Intel PT, from Intel XED.
+//! The meaning of an x86-64 instruction for Intel PT, from iced-x86.
 
-use std::sync::Once;
-
-use xed_sys::*;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 /// Displacements of marks: `nop dword [rax + MARK + id]` with id below 0x10000 (0f 1f 80 imm32).
 pub const MARK: u32 = 0x4e53_0000;
@@ -62,54 +60,38 @@ impl Insn {
 
 /// The instruction at the start of `bytes`, in 64-bit mode; None if there is none.
 pub fn decode(bytes: &[u8]) -> Option<Insn> {
-    static TABLES: Once = Once::new();
-    TABLES.call_once(|| unsafe { xed_tables_init() });
-    let mut x = std::mem::MaybeUninit::<xed_decoded_inst_t>::uninit();
-    // SAFETY: XED initialises the structure before it reads it, and reads at most 15 bytes of
-    // the length it is given.
-    let mut x = unsafe {
-        xed_decoded_inst_zero(x.as_mut_ptr());
-        xed_decoded_inst_set_mode(x.as_mut_ptr(), XED_MACHINE_MODE_LONG_64, XED_ADDRESS_WIDTH_64b);
-        x.assume_init()
-    };
-    let n = bytes.len().min(15) as u32;
-    if unsafe { xed_decode(&mut x, bytes.as_ptr(), n) } != XED_ERROR_NONE {
-        return None;
-    }
-    // SAFETY: `x` is a decoded instruction from here on.
-    unsafe {
-        let len = xed_decoded_inst_get_length(&x) as u8;
-        Some(Insn { len, class: classify(&x) })
+    let x = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
+    (!x.is_invalid()).then(|| Insn { len: x.len() as u8, class: classify(&x) })
+}
+
+fn classify(x: &Instruction) -> Class {
+    // The decoder's first instruction is at address 0.
+    let rel = x.near_branch64().wrapping_sub(x.len() as u64) as i32;
+    match x.flow_control() {
+        FlowControl::ConditionalBranch => Class::Cond { rel },
+        FlowControl::UnconditionalBranch => Class::Jump { rel },
+        FlowControl::IndirectBranch if x.is_jmp_far_indirect() => Class::Far,
+        FlowControl::IndirectBranch => Class::IndirectJump,
+        FlowControl::Call if x.is_call_near() => Class::Call { rel },
+        FlowControl::IndirectCall if x.is_call_near_indirect() => Class::IndirectCall,
+        FlowControl::Return if x.mnemonic() == Mnemonic::Ret => Class::Ret,
+        FlowControl::Call | FlowControl::IndirectCall | FlowControl::Return | FlowControl::Interrupt => {
+            Class::Far
+        }
+        FlowControl::Next | FlowControl::Exception | FlowControl::XbeginXabortXend => straight(x),
     }
 }
 
-unsafe fn classify(x: &xed_decoded_inst_t) -> Class {
-    let iclass = xed_decoded_inst_get_iclass(x);
-    let rel = xed_decoded_inst_get_branch_displacement(x) as i32; // 8 or 32 bits wide
-    let direct = xed_decoded_inst_get_branch_displacement_width(x) != 0;
-    match xed_decoded_inst_get_category(x) {
-        XED_CATEGORY_COND_BR => return Class::Cond { rel },
-        XED_CATEGORY_UNCOND_BR if iclass == XED_ICLASS_JMP_FAR => return Class::Far,
-        XED_CATEGORY_UNCOND_BR if direct => return Class::Jump { rel },
-        XED_CATEGORY_UNCOND_BR => return Class::IndirectJump,
-        XED_CATEGORY_CALL if iclass == XED_ICLASS_CALL_FAR => return Class::Far,
-        XED_CATEGORY_CALL if direct => return Class::Call { rel },
-        XED_CATEGORY_CALL => return Class::IndirectCall,
-        XED_CATEGORY_RET if iclass == XED_ICLASS_RET_NEAR => return Class::Ret,
-        XED_CATEGORY_RET | XED_CATEGORY_INTERRUPT | XED_CATEGORY_SYSCALL | XED_CATEGORY_SYSRET => {
-            return Class::Far
-        }
-        _ => {}
-    }
-    match iclass {
-        XED_ICLASS_HLT => Class::Hlt,
-        XED_ICLASS_RDTSC | XED_ICLASS_RDTSCP => Class::Rdtsc,
-        XED_ICLASS_MOV_CR if xed_decoded_inst_get_reg(x, XED_OPERAND_REG0) == XED_REG_CR3 => Class::MovToCr3,
-        XED_ICLASS_NOP => {
-            let disp = xed_decoded_inst_get_memory_displacement(x, 0) as u32;
-            let wide = xed_decoded_inst_get_memory_displacement_width(x, 0) == 4;
-            if wide && disp & 0xffff_0000 == MARK {
-                Class::Mark { id: disp as u16 }
+/// Of an instruction that falls through.
+fn straight(x: &Instruction) -> Class {
+    match x.mnemonic() {
+        Mnemonic::Hlt => Class::Hlt,
+        Mnemonic::Rdtsc | Mnemonic::Rdtscp => Class::Rdtsc,
+        Mnemonic::Mov if x.op0_register() == Register::CR3 => Class::MovToCr3,
+        Mnemonic::Nop if x.op0_kind() == OpKind::Memory => {
+            let displacement = x.memory_displacement32();
+            if x.memory_displ_size() > 1 && displacement & 0xffff_0000 == MARK {
+                Class::Mark { id: displacement as u16 }
             } else {
                 Class::Other
             }
