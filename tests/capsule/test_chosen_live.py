@@ -18,7 +18,7 @@ from nsight_report.losses import Ledger
 from capsule.bed import V4, Bed, run
 from capsule.stamping import Stamping, total
 
-pytestmark = [pytest.mark.live, pytest.mark.alone]
+pytestmark = pytest.mark.live
 
 
 def test_one_packet_at_a_time_is_one_of_all_sockets_and_devices(

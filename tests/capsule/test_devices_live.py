@@ -21,7 +21,7 @@ from capsule.bed import V4, Bed, exchange, run
 from capsule.stamping import Stamping, first_sent, total
 from conftest import skip_or_fail
 
-pytestmark = [pytest.mark.live, pytest.mark.alone]
+pytestmark = pytest.mark.live
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from nsight_report import hops
 from capsule.bed import DEVICES, Bed
 from capsule.stamping import Stamping, total
 
-pytestmark = [pytest.mark.live, pytest.mark.alone]
+pytestmark = pytest.mark.live
 N = 1000
 #: A record takes 96 bytes and a header of 8.
 RING, FIT = ("--ring-kb", "64"), 65536 // 104

@@ -26,7 +26,7 @@ from capsule.bed import Bed, guest_tap, run
 from capsule.stamping import HANGS_S, PROGRAM, Stamping, total
 from conftest import skip_or_fail
 
-pytestmark = [pytest.mark.live, pytest.mark.alone]
+pytestmark = pytest.mark.live
 
 SYS_BPF = {"x86_64": 321, "aarch64": 280}
 PROG_QUERY, TCX_INGRESS, TCX_EGRESS = 16, 46, 47

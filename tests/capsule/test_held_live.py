@@ -22,7 +22,6 @@ from typing import Any
 
 import pytest
 from machinery.harness.judged import judge
-from machinery.testbed.turn import turn
 from nsight_report.cli import main
 
 from capsule.bed import CLONE_NEWNET, run
@@ -117,10 +116,10 @@ class Taps:
 
 
 @pytest.fixture
-def taps() -> Iterator[Taps]:
+def taps(one_capsule: None) -> Iterator[Taps]:
     if os.geteuid():
         skip_or_fail("root", "packets are stamped by root")
-    with turn(), Taps().built() as made:
+    with Taps().built() as made:
         yield made
 
 

@@ -22,7 +22,7 @@ from nsight_report.hops import layers, records
 from capsule.bed import Bed
 from capsule.stamping import TOOL, Stamping, total
 
-pytestmark = [pytest.mark.live, pytest.mark.alone]
+pytestmark = pytest.mark.live
 
 N = 150
 

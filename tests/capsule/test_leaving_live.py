@@ -19,7 +19,7 @@ import pytest
 from capsule.bed import V4, V6, Bed, exchange, guest_macvtap, guest_tap, run
 from capsule.stamping import Stamping, total
 
-pytestmark = [pytest.mark.live, pytest.mark.alone]
+pytestmark = pytest.mark.live
 
 ETH_P_ALL = 3
 MAGIC = bytes([254, 28]) + b"NS"

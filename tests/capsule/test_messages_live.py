@@ -21,7 +21,7 @@ from nsight_report.tables.data_frames import each
 from capsule.bed import Bed
 from capsule.stamping import ROOT, Stamping
 
-pytestmark = [pytest.mark.live, pytest.mark.alone]
+pytestmark = pytest.mark.live
 
 N = 40
 RECORDER = ROOT / "tools/nsight-record/nsight-record"

@@ -14,7 +14,7 @@ from capsule.bed import run
 from capsule.stamping import PROGRAM
 from conftest import skip_or_fail
 
-pytestmark = [pytest.mark.live, pytest.mark.alone]
+pytestmark = pytest.mark.live
 
 HERE = Path(__file__).parent
 

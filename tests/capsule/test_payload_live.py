@@ -20,7 +20,7 @@ from nsight_report import hops
 from capsule.bed import MTU, Bed, exchange, run
 from capsule.stamping import Stamping, first_sent, skipped, total
 
-pytestmark = [pytest.mark.live, pytest.mark.alone]
+pytestmark = pytest.mark.live
 
 FAMILIES = (socket.AF_INET, socket.AF_INET6)
 IP = {socket.AF_INET: 20, socket.AF_INET6: 40}

@@ -21,7 +21,7 @@ from nsight_capsule import cli
 from capsule.bed import DEVICES, V4, Bed, exchange, run
 from capsule.stamping import TOOL, Stamping, first_sent, total
 
-pytestmark = [pytest.mark.live, pytest.mark.alone]
+pytestmark = pytest.mark.live
 
 ETH_P_ALL = 3
 BPFTOOL = next((p for p in ("/usr/sbin/bpftool", "/usr/bin/bpftool") if os.path.exists(p)), "bpftool")

@@ -25,7 +25,7 @@ from capsule.stamping import TOOL, Stamping, skipped, total
 from capsule.test_removal_live import BPFTOOL, ETH_P_ALL
 from conftest import skip_or_fail
 
-pytestmark = [pytest.mark.live, pytest.mark.alone]
+pytestmark = pytest.mark.live
 
 MOST_SOCKETS = 10_000
 HERE = Path(__file__).parent

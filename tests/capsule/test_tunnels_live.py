@@ -15,7 +15,7 @@ import pytest
 from capsule.bed import V4, V6, Bed, exchange
 from capsule.stamping import Stamping, skipped, total
 
-pytestmark = [pytest.mark.live, pytest.mark.alone]
+pytestmark = pytest.mark.live
 
 INSIDE = ("10.96.0.1", "10.96.0.2")
 #: VXLAN at a port that the points do not know, as with Geneve: they see only datagrams.

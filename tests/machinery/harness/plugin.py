@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from . import capabilities, notes
 
@@ -38,6 +39,23 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Progress(config))
 
 
+#: Their files have to wait for each other (see their conftest): one process runs them, so that no other waits.
+ONE_BY_ONE = "tests/capsule/"
+
+
+class Files(LoadFileScheduling):
+    """A process gets whole files."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return ONE_BY_ONE if nodeid.startswith(ONE_BY_ONE) else str(super()._split_scope(nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Files | None:
+    """Of ``--dist loadfile``."""
+    return Files(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Files with slow tests come first, so that no core idles at the end; the others keep their random order."""
@@ -45,7 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         fast = [i for i in items if not any(i.get_closest_marker(m) for m in NOT_FAST)]
         config.hook.pytest_deselected(items=[i for i in items if i not in set(fast)])
         items[:] = fast
-    slow = {i.path for i in items if i.get_closest_marker("slow")}
+    slow = {i.path for i in items if i.get_closest_marker("slow") or i.nodeid.startswith(ONE_BY_ONE)}
     items.sort(key=lambda i: i.path not in slow)
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from machinery.harness.plugin import Files
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -114,6 +116,12 @@ def test_fast_leaves_out_what_is_live_a_guest_or_slow(tmp_path: Path) -> None:
     )
     assert "7 passed" in run(tmp_path / "test_it.py", text)[1]
     assert "1 passed, 6 deselected" in run(tmp_path / "test_it.py", text, "--fast")[1]
+
+
+def test_tests_that_wait_for_each_other_get_one_process() -> None:
+    scope = Files.__new__(Files)._split_scope
+    assert scope("tests/capsule/test_a.py::test_x") == scope("tests/capsule/test_b.py::test_y")
+    assert scope("tests/record/test_a.py::test_x") != scope("tests/record/test_b.py::test_y")
 
 
 HANGING = """

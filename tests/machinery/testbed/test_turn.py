@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ with module.turn():
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Private turns for this test, in a process that was not started by a holder of the turn."""
     monkeypatch.setattr(module, "run_dir", lambda: tmp_path)
-    monkeypatch.setattr(module, "_depth", 0)
+    monkeypatch.setattr(module, "_depth", Counter())
     monkeypatch.delenv(module.HOLDER, raising=False)
     return tmp_path
 
@@ -125,6 +126,17 @@ def test_program_that_outlives_the_turn_it_was_started_in_takes_its_own(own: Pat
         other.communicate("", timeout=60)
     assert late.communicate("", timeout=60)[1] == ""
     assert not is_taken(own)
+
+
+def test_turns_at_different_things_do_not_wait_for_each_other(own: Path) -> None:
+    with module.turn("capsule"):
+        assert not is_taken(own)
+        with taker(own, "measures", stdin=subprocess.DEVNULL) as other:
+            assert other.communicate()[0] == "has it\n"
+        late = LockFile(own / "capsule")
+        assert not late.take(0)
+    assert late.take(0)
+    late.close()
 
 
 def test_empty_name_of_a_holder_is_none(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:

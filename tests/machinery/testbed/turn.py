@@ -2,7 +2,7 @@
 """One measurement at a time on this machine: another run's measurement would distort the figures of this one.
 
 Each run has its own namespaces, ports and files, but all runs share the cores. A measured test holds the machine's turn
-while it measures. The turn ends with the process, however that ends.
+while it measures. The turn ends with the process, however that ends. Other names are turns at other things of the machine.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 from nsight_demo.namespaces import run_dir, run_name
@@ -25,29 +26,29 @@ POLL_S = 0.05
 # A waiting process reserves the next turn, so that a run with many measured tests lets another one in between.
 _TURN, _NEXT = 0, 1
 _WIDTH = 64  # of the holder's name in the file: always as long, so that it replaces the one before
-_depth = 0
+_depth: Counter[str] = Counter()
 
 
 @contextlib.contextmanager
-def turn() -> Iterator[None]:
+def turn(name: str = "turn") -> Iterator[None]:
     """The machine's turn while inside; nested uses, also in programs started inside, do not wait.
 
     Raises BedError if it does not come within ``LIMIT_S``.
     """
-    global _depth
-    locks = LockFile(run_dir() / "turn")
-    before = os.environ.get(HOLDER)
+    locks = LockFile(run_dir() / name)
+    variable = HOLDER.replace("TURN", name.upper())
+    before = os.environ.get(variable)
     try:
-        if not _depth and (not before or before != holder(locks)):
+        if not _depth[name] and (not before or before != holder(locks)):
             _wait(locks)
             os.pwrite(locks.fd, run_name().ljust(_WIDTH).encode(), 0)
-            os.environ[HOLDER] = run_name()
-        _depth += 1
+            os.environ[variable] = run_name()
+        _depth[name] += 1
         try:
             yield
         finally:
-            _depth -= 1
-            _restore(before)
+            _depth[name] -= 1
+            _restore(variable, before)
     finally:
         locks.close()
 
@@ -57,11 +58,11 @@ def holder(locks: LockFile) -> str:
     return os.pread(locks.fd, _WIDTH, 0).decode().strip() if locks.is_held(_TURN) else ""
 
 
-def _restore(before: str | None) -> None:
+def _restore(variable: str, before: str | None) -> None:
     if before is None:
-        os.environ.pop(HOLDER, None)
+        os.environ.pop(variable, None)
     else:
-        os.environ[HOLDER] = before
+        os.environ[variable] = before
 
 
 def _wait(locks: LockFile) -> None:
