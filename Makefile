@@ -125,8 +125,7 @@ fixture-%: deps-test
 # decoder wait for the emulation, since they share a directory.
 ONLY ?=
 test: deps-test
-	@needed=$$($(PYTHON) tests/machinery/harness/areas.py $(ONLY)) && $(MAKE) -s -j3 build $$needed
-	@$(if $(ONLY),,$(MAKE) -s lint)
+	@needed=$$($(PYTHON) tests/machinery/harness/areas.py $(ONLY)) && $(MAKE) -s -j3 build $$needed $(if $(ONLY),,lint)
 	@$(PY) tests/run $(if $(ONLY),--only $(ONLY))
 
 test-fast: build
