@@ -135,6 +135,44 @@ def ending(port: int) -> dict[str, int]:
     return of(client)
 
 
+def urgent(port: int) -> dict[str, int]:
+    """Eleven bytes of which the last is urgent, and seven more. One urgent byte is read after the ten in front of it, the next one
+    before them."""
+    server, client = pair(port)
+    poller = select.poll()
+    poller.register(server, select.POLLPRI)
+    for ahead in (False, True):
+        client.send(bytes(11), socket.MSG_OOB)
+        assert poller.poll(HANGS_S * 1000)
+        if ahead:
+            assert len(server.recv(1, socket.MSG_OOB)) == 1
+        assert len(server.recv(10)) == 10
+        if not ahead:
+            assert len(server.recv(1, socket.MSG_OOB)) == 1
+        client.sendall(bytes(7))
+        assert len(server.recv(7)) == 7
+    server.close()
+    return of(client)
+
+
+def copies(port: int) -> dict[str, int]:
+    """A raw socket gets a copy of each datagram and reads it; its local port is the protocol's number."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP) as raw,
+        socket.socket(type=socket.SOCK_DGRAM) as server,
+        socket.socket(type=socket.SOCK_DGRAM) as client,
+    ):
+        server.bind(("127.0.0.1", port))
+        client.connect(("127.0.0.1", port))
+        raw.connect(("127.0.0.1", port))  # the peer's port, for the filter
+        for _ in range(10):
+            client.send(bytes(10))
+            server.recv(100)
+            while len(raw.recv(100)) != 20 + 8 + 10:
+                pass  # a datagram of somebody else
+    return {"client_port": socket.IPPROTO_UDP}
+
+
 def wait_for_end(reader: socket.socket) -> None:
     """Wait until the peer's end of the connection has arrived, which the last bytes did before."""
     poller = select.poll()
@@ -215,7 +253,7 @@ def slow(port: int) -> dict[str, int]:
 
 CASES = {
     case.__name__: case
-    for case in (requests, datagrams, in_parts, together, unread, ending, dropped, bulk, slow)
+    for case in (requests, datagrams, in_parts, together, unread, ending, urgent, copies, dropped, bulk, slow)
 }
 
 if __name__ == "__main__":

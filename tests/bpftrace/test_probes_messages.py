@@ -125,6 +125,19 @@ def test_read_that_also_takes_the_end_of_the_connection_has_its_own_bytes(record
     assert sorted(n for n, *_ in sent) == [7, 8, 10]
 
 
+def test_urgent_byte_has_its_own_place_among_the_bytes(recorded):
+    output, _ = recorded["urgent"]
+    begin = min(e["seq"] for e in output.of("S"))
+    assert [((e["seq"] - begin) % 2**32, e["len"]) for e in output.of("R")] == [
+        *((0, 10), (10, 1), (11, 7)),
+        *((28, 1), (18, 10), (29, 7)),
+    ]
+
+
+def test_raw_socket_that_gets_copies_has_no_messages(recorded):
+    assert not recorded["copies"][0].of("R")
+
+
 def test_dropped_datagrams_do_not_shift_the_stamps_of_others(recorded):
     output, truth = recorded["dropped"]
     reads = output.of("R")

@@ -21,6 +21,9 @@ const volatile bool of_server;
 #define IPPROTO_ICMPV6 58
 #define IP_OFFSET      0x3fff /* fragment offset, and more fragments */
 #define TCP_SIGNS      7      /* FIN, SYN, RST */
+#define SOCK_STREAM    1
+#define SOCK_DGRAM     2
+#define MSG_OOB	       1
 #define MSG_PEEK       2
 #define EAGAIN	       11
 
@@ -52,6 +55,14 @@ static __always_inline bool is_other_port(struct sock *sk)
 static __always_inline bool is_ours(__u16 protocol)
 {
 	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP;
+}
+
+/* A raw socket may have the protocol of TCP or UDP, too: it gets copies. */
+static __always_inline bool has_messages(const struct sock *sk)
+{
+	return sk->sk_protocol == IPPROTO_TCP
+		       ? sk->sk_type == SOCK_STREAM
+		       : sk->sk_protocol == IPPROTO_UDP && sk->sk_type == SOCK_DGRAM;
 }
 
 #endif

@@ -176,6 +176,7 @@ struct tcp_sock {
 	__u32 rcv_nxt;
 	__u32 copied_seq;
 	__u32 write_seq;
+	__u32 urg_seq; /* of the urgent byte */
 };
 
 struct sk_buff {

@@ -135,7 +135,7 @@ static __always_inline void call_of(struct nsr_control *c, struct task_struct *t
 		m->stamp = now - ((now - thread->entered) & ((1ull << NSR_TIME_BITS) - 1));
 }
 
-/* NULL if the socket is not TCP; MPTCP has a protocol number of its own. */
+/* NULL if the socket is not TCP. */
 static __always_inline struct tcp_sock *tcp_of(struct sock *sk)
 {
 	return sk->sk_protocol == IPPROTO_TCP ? CAST(sk, struct tcp_sock) : NULL;
@@ -151,12 +151,10 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 	__u64 now;
 	bool v6;
 
-	if (!rx || is_other_port(sk))
+	if (!rx || is_other_port(sk) || !has_messages(sk))
 		return 0;
 	now = bpf_ktime_get_ns();
 	m.proto = sk->sk_protocol;
-	if (!is_ours(m.proto))
-		return 0;
 	/* A listener is woken for connections, not for messages. */
 	if (m.proto == IPPROTO_TCP && sk->__sk_common.skc_state == TCP_LISTEN)
 		return 0;
@@ -199,7 +197,7 @@ static __always_inline int length(struct sock *sk, int result, int flags, bool r
 	m.tid = task->pid;
 	c = control();
 	m.proto = sk->sk_protocol;
-	if (!c || !is_ours(m.proto) || (only_pid && (__u32)task->tgid != only_pid))
+	if (!c || !has_messages(sk) || (only_pid && (__u32)task->tgid != only_pid))
 		return 0;
 	if (reads && flags & MSG_PEEK) {
 		count(c, NSR_PEEK);
@@ -216,6 +214,8 @@ static __always_inline int length(struct sock *sk, int result, int flags, bool r
 		if (tp) {
 			m.seq = (reads ? tp->copied_seq - fin_was_read(sk, tp) : tp->write_seq) -
 				result;
+			if (reads && flags & MSG_OOB) /* past the bytes in front */
+				m.seq = tp->urg_seq;
 			more = reads && tp->rcv_nxt != tp->copied_seq;
 		}
 	} else if (reads) {

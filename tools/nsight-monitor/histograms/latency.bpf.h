@@ -6,9 +6,6 @@
 #include "../../bpf/filters.bpf.h"
 #include "buckets.h"
 
-#define SOCK_STREAM 1
-#define SOCK_DGRAM  2
-
 /* 1 << stage for each measured stage */
 const volatile __u32 stages = ~0u;
 const volatile __u32 group_by, n_groups = 1;
@@ -257,14 +254,6 @@ static __always_inline bool is_other_peer(struct sock *sk)
 		address[1] = (__u64)sk->__sk_common.skc_daddr << 32 | bpf_htonl(0xffff);
 	return (address[0] & peer_mask[0]) != only_peer[0] ||
 	       (address[1] & peer_mask[1]) != only_peer[1];
-}
-
-/* A raw socket may have the protocol of TCP or UDP, too: it gets copies. */
-static __always_inline bool has_messages(const struct sock *sk)
-{
-	return sk->sk_protocol == IPPROTO_TCP
-		       ? sk->sk_type == SOCK_STREAM
-		       : sk->sk_protocol == IPPROTO_UDP && sk->sk_type == SOCK_DGRAM;
 }
 
 /* Whether a full socket passes the filters, as far as the socket shows that. */
