@@ -56,13 +56,14 @@ def test_options_of_the_bpf_recorder_are_refused_with_the_other_one(tmp_path, op
         (["--iface", "nope0"], "no such interface"),
         (["--cgroup", "/no/such"], "no such cgroup"),
         (["--lwip", "/no/such"], "no such file"),
+        (["--", "/no/such"], "not found"),
         (["--pid", "4194305"], "no such process"),  # above the largest possible pid
     ],
 )
 def test_name_of_nothing_is_wrong_usage(tmp_path, options, what):
     done = run("-o", tmp_path / "a.nsight", *options)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {options[0]} {options[1]}")
+    assert done.stderr.startswith(f"error: {' '.join(options).removeprefix('-- ')}")
     assert what in done.stderr
     assert not (tmp_path / "a.nsight").exists()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -124,6 +125,8 @@ def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
         ifindex = here[0]["ifindex"]
     if args.pid:
         _is_process(args.pid)
+    if args.command and not shutil.which(args.command[0]):
+        raise Usage(f"{args.command[0]}: not found, or not executable", "give a program after --")
     if args.payload and ns.path is None:
         raise Usage(f"--netns {args.netns}: no process or name refers to it, so --payload cannot enter it")
     if args.lwip == probes.SYSTEMS_LWIP:
