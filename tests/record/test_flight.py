@@ -39,12 +39,22 @@ def test_triggers_are_what_they_say() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["latency", "latency=2", "latency=0ms", "latency=p100", "latency=p10", "latency=2000s", "drops=1", "drops=1/h", "x=\x1b"],
+    ["latency", "latency=2", "latency=0ms", "latency=p100", "latency=p10", "latency=2000s", "drops=1", "drops=1/h", "drops=0/s", "x=\x1b"],
 )  # fmt: skip
 def test_what_is_no_trigger_is_refused_and_the_right_form_is_told(text: str) -> None:
     with pytest.raises(Usage) as error:
         options(text)
     assert "\x1b" not in str(error.value)
+
+
+def test_a_second_limit_of_the_same_kind_is_refused() -> None:
+    for first, second in (
+        ("latency=2ms", "latency=5ms"),
+        ("latency=p99", "latency=p99.9"),
+        ("drops=1/s", "drops=9/s"),
+    ):
+        with pytest.raises(Usage, match="another limit"):
+            options(first, second)
 
 
 def test_rings_are_as_large_as_the_memory_allows() -> None:
@@ -178,6 +188,10 @@ def test_directory_may_be_there_but_not_be_a_link(tmp_path: Path) -> None:
         (["--flight", "--", "true"], "not with COMMAND"),
         (["--flight", "--recorder", "bpftrace"], "--recorder bpf"),
         (["--flight", "--trigger", "latency"], "not a trigger"),
+        (
+            ["--preflight", "--trigger", "latency=2ms", "--most-disk", "1G"],
+            "--trigger, --most-disk: only with --flight",
+        ),
         (["--flight", "--before", "601"], "at most 600 s"),
         (["--flight", "--windows-per-hour", "4000"], "at most 3600"),
     ],

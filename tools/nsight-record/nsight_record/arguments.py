@@ -239,7 +239,7 @@ def _add_flight(p: argparse.ArgumentParser) -> None:
         action="append",
         metavar="WHAT",
         help="latency=2ms (a message took longer), latency=p99.9 (longer than this percentile of its service), drops=100/s, "
-        "retransmissions=10/s; may be given several times. SIGUSR1 always triggers",
+        "retransmissions=10/s; may be given once for each kind. SIGUSR1 always triggers",
     )
     g.add_argument(
         "--before",

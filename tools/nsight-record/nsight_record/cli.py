@@ -56,6 +56,15 @@ def _flight_options(args: argparse.Namespace) -> flight_options.Options:
     return options
 
 
+def _refuse_flight_options(args: argparse.Namespace) -> None:
+    """Raises Usage for options of the flight recorder without --flight: the recording would ignore them."""
+    bare = parser().parse_args([])
+    names = ("trigger", "before", "after", "memory", "windows_per_hour", "most_disk", "most_cpu")
+    wrong = [f"--{n.replace('_', '-')}" for n in names if getattr(args, n) != getattr(bare, n)]
+    if wrong:
+        raise Usage(f"{', '.join(wrong)}: only with --flight", "add --flight, or leave them out")
+
+
 def _print_findings(findings: Sequence[Finding], stream: Any) -> None:
     for f in findings:
         print(f"{f.severity}: {f.what}", file=stream)
@@ -72,9 +81,12 @@ def _refuse(findings: Sequence[Finding]) -> int:
 def _record(
     args: argparse.Namespace, argv: Sequence[str], machine: Machine, progress: Progress, umask: int
 ) -> int:
-    options = _flight_options(args) if args.flight else None
-    if options:
+    options = None
+    if args.flight:
+        options = _flight_options(args)
         args.recorder = "bpf"
+    else:
+        _refuse_flight_options(args)
     plan = make_plan(args, machine, umask)
     if options and args.output is None:
         args.output = f"nsight-flight-{socket.gethostname()}"

@@ -61,6 +61,9 @@ class Options:
                 f"--trigger {printable(text)}: not a trigger",
                 "use latency=2ms, latency=p99.9, drops=100/s or retransmissions=10/s",
             )
+        kind = m["rate"] or ("percentile" if m["percentile"] else "latency_us")
+        if getattr(self, kind):
+            raise Usage(f"--trigger {text}: there is another limit of this kind", "give one of them")
         if m["value"]:
             self.latency_us = int(float(m["value"]) * _US[m["unit"]])
             if not 0 < self.latency_us <= 1_000_000_000:
@@ -69,10 +72,10 @@ class Options:
             self.percentile = float(m["percentile"])
             if not 50 <= self.percentile < 100:
                 raise Usage(f"--trigger {text}: must be at least p50 and below p100")
-        elif m["rate"] == "drops":
-            self.drops = int(m["count"])
+        elif not int(m["count"]):
+            raise Usage(f"--trigger {text}: must be at least 1/s")
         else:
-            self.retransmissions = int(m["count"])
+            setattr(self, kind, int(m["count"]))
 
     def ring_kb(self, n_cpus: int, mem_available: int) -> int:
         """KiB of each core's ring, a power of two. Raises Usage."""
