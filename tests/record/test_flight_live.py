@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import shlex
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -32,7 +34,7 @@ pytestmark = pytest.mark.live
 
 STALL_S = 0.03
 PAUSE_S = 5
-SO_RCVBUFFORCE = 33  # asm-generic/socket.h
+SO_RCVBUFFORCE, SO_ATTACH_FILTER = 33, 26  # asm-generic/socket.h
 
 
 class StallingServer:
@@ -269,6 +271,27 @@ def test_a_datagram_that_waits_behind_another_is_a_trigger(tmp_path: Path, flyin
     triggers = [t for _, m in run.windows() for t in m["flight"]["triggers"]]
     assert max(t["latency_ns"] for t in triggers) > 1e9 * STALL_S
     assert {(t["local_port"], t["remote_port"]) for t in triggers} == {(address[1], 0)}
+
+
+def test_rates_of_drops_and_of_retransmissions_are_triggers(tmp_path: Path, flying: Begin) -> None:
+    """The receiver's filter drops the packet, and every retransmission of it."""
+    require_live("bpf")
+    nothing = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))  # BPF_RET
+    program = struct.pack("HxxxxxxP", 1, ctypes.addressof(nothing))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+        run = flying(tmp_path / "f", address[1], "--trigger", "drops=1/s", "--trigger", "retransmissions=1/s")
+        with socket.create_connection(address) as client, listener.accept()[0] as receiver:
+            receiver.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+            client.sendall(b"x")
+            for n in (1, 2):  # both in one window, unless a second ended between them
+                run.wait_for_windows(n)
+                triggers = {t["reason"]: t for _, m in run.windows() for t in m["flight"]["triggers"]}
+                if len(triggers) == 2:
+                    break
+    run.end()
+    assert set(triggers) == {"drops", "retransmissions"}
+    assert all(t["per_second"] >= t["limit_per_second"] == 1 for t in triggers.values())
 
 
 def test_window_begins_before_the_oldest_message_that_joins_it(tmp_path: Path) -> None:
