@@ -6,7 +6,8 @@
     .venv/bin/python tests/record/parity.py --server nginx --rate 500
 
 Prints how many messages are the same (connection and bytes), how far apart their timestamps are, in what share of the
-cores' time both recorders show the same context, and what each recorder counted as lost or not seen. Exit codes: 0 the
+cores' time both recorders show the same context, what each recorder counted as lost or not seen, and the bytes that each
+wrote. Exit codes: 0 the
 messages are the same, 1 they are not, 2 usage.
 """
 
@@ -42,11 +43,12 @@ HANGS_S = 600
 
 @dataclass
 class Tables:
-    """The tables from one recorder's capture."""
+    """The tables from one recorder's capture, and the bytes that it recorded."""
 
     messages: pd.DataFrame
     contexts: pd.DataFrame
     losses: dict[str, int]
+    size: int
 
 
 @dataclass
@@ -54,13 +56,15 @@ class Parity:
     """``messages``: from bpf, from bpftrace, in both. ``apart``: per timestamp, the ns between the two for every message in both.
 
     ``same``: share of the time of all cores in which both show the same context, where perf saw one; ``untraced``: per
-    recorder, the context switches and wake-ups that are missing from its contexts.
+    recorder, the context switches and wake-ups that are missing from its contexts; ``sizes``: bytes of records, from bpf
+    and from bpftrace.
     """
 
     messages: tuple[int, int, int]
     apart: dict[str, npt.NDArray[np.int64]]
     same: float
     untraced: dict[str, dict[str, int]]
+    sizes: tuple[int, int]
 
     def lines(self) -> list[str]:
         """Readable text."""
@@ -77,7 +81,11 @@ class Parity:
             f"{recorder}: {'; '.join(f'{what} {n}' for what, n in counts.items()) or 'nothing untraced'}"
             for recorder, counts in self.untraced.items()
         ]
-        return lines
+        small, large = (size / 1e6 for size in self.sizes)
+        return [
+            *lines,
+            f"bytes: bpf {small:.1f} MB, bpftrace {large:.1f} MB, {large / small:.1f} times as many",
+        ]
 
 
 def record(directory: Path, kind: str, rate: int, seconds: float) -> dict[str, Path]:
@@ -108,7 +116,13 @@ def tables(capture: Path) -> Tables:
         raise BedError(f"nsight-report failed: {done.stderr}")
     losses: dict[str, Any] = json.loads(done.stdout)
     read = [pd.read_parquet(capture / "tables" / f"{name}.parquet") for name in ("messages", "contexts")]
-    return Tables(read[0], read[1], {row["cause"]: row["count"] for row in losses["losses"]})
+    size = sum(
+        f.stat().st_size
+        for name in ("records", "perf.data", "events.tsv")
+        for f in (capture / name, *(capture / name).glob("*"))
+        if f.is_file()
+    )
+    return Tables(read[0], read[1], {row["cause"]: row["count"] for row in losses["losses"]}, size)
 
 
 def same_context(ours: pd.DataFrame, theirs: pd.DataFrame) -> float:
@@ -162,6 +176,7 @@ def compare(ours: Tables, theirs: Tables) -> Parity:
         apart,
         same_context(ours.contexts, theirs.contexts),
         untraced,
+        (ours.size, theirs.size),
     )
 
 
