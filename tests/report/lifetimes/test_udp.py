@@ -40,6 +40,18 @@ def test_datagrams_are_read_in_the_order_they_were_handed_off() -> None:
     assert (a["timestamps"], losses) == ("ahr", {})
 
 
+def test_segments_of_one_packet_are_not_cut_short() -> None:
+    # UDP_SEGMENT over loopback: one packet of 30 bytes, three datagrams. The next packet's reader takes 4 of 10 bytes.
+    r = Server().datagram(100, 30)
+    for ts in (102, 103):
+        r.hand_off(ts, 0, local=ANY, remote=NOBODY)
+    for ts in (300, 310, 320):
+        r.take(ts, 10)
+    messages, losses = r.datagram(400, 10).take(410, 4).build()
+    assert [m["arrival_ns"] for m in messages] == [100, 100, 100, 400]
+    assert losses == {"datagrams cut short by the reader": 1}
+
+
 def test_datagrams_of_one_client_are_numbered() -> None:
     r = Server().datagram(100, 10).take(110, 10).datagram(200, 10).take(210, 10)
     (a, b), _ = r.build()

@@ -44,7 +44,7 @@ def lifetimes(
     wrong = (arrival_row >= 0) & (room > size)
     ledger.add("datagram_longer_than_arrival", int(np.count_nonzero(wrong)))
     handoff_row, arrival_row = np.where(wrong, NONE, handoff_row), np.where(wrong, NONE, arrival_row)
-    ledger.add("datagrams_cut_short", int(np.count_nonzero((arrival_row >= 0) & (room < size))))
+    ledger.add("datagrams_cut_short", _cut_short(events, read_row, arrival_row))
     ledger.add("datagram_read_without_arrival", int(np.count_nonzero(arrival_row == NONE)))
     # Without arrivals (a recording without BPF) the hand-off carries the hardware timestamp.
     stamped_row = np.where(arrival_row != NONE, arrival_row, handoff_row)
@@ -63,6 +63,17 @@ def lifetimes(
         "n_arrivals": (arrival_row >= 0).astype(np.int64),
         "retransmitted": np.zeros(len(read_row), dtype=bool),
     }
+
+
+def _cut_short(events: Events, reads: I64, arrival_row: I64) -> int:
+    """How many reads took less than had arrived. Segments of one datagram (UDP_SEGMENT) arrive as one packet, and are read one by one."""
+    known = arrival_row >= 0
+    socket, _ = pd.factorize(events.sk[reads[known]])
+    _, whole = np.unique(arrival_row[known] << 32 | socket, return_inverse=True)
+    length = events.length[reads[known]]
+    taken = np.zeros(len(whole), np.int64)
+    np.add.at(taken, whole, length)
+    return int(np.count_nonzero(taken[whole] < events.length[arrival_row[known]]))
 
 
 def _arrival_of_handoffs(events: Events, ledger: Ledger) -> I64:
