@@ -128,8 +128,14 @@ def test_a_datagram_with_its_capsule_fits_the_path(bed: Bed, tmp_path: Path) -> 
         bed.ip("a", "route", "flush", "cache")
 
 
-def test_a_datagram_with_its_capsule_fits_devices_that_are_no_points(bed: Bed, tmp_path: Path) -> None:
-    """A router's link beside a's: the sender only learns that it is narrower when a datagram was lost."""
+@pytest.mark.parametrize("point", [True, False], ids=["point", "no-point"])
+@pytest.mark.parametrize("late", [False, True], ids=["there", "late"])
+def test_a_datagram_with_its_capsule_fits_devices_that_are_no_points(
+    bed: Bed, tmp_path: Path, point: bool, late: bool
+) -> None:
+    """A router's link beside a's: the sender only learns that it is narrower when a datagram was lost. Whether or not the router has a
+    point, and whether or not that link was there at the start.
+    """
     name = bed.name("r")
     run("ip", "netns", "add", name)
     try:
@@ -149,7 +155,8 @@ def test_a_datagram_with_its_capsule_fits_devices_that_are_no_points(bed: Bed, t
                 "netns",
                 name,
             )
-            bed.ip("r", "link", "set", peer, "mtu", str(mtu), "up")
+            if not (late and peer == "r1"):
+                bed.ip("r", "link", "set", peer, "mtu", str(mtu), "up")
             bed.ip(place, "link", "set", device, "up")
         for place, device, address in (
             ("a", "ra", "10.93.1.1"), ("r", "r0", "10.93.1.2"), ("r", "r1", "10.93.2.2"), ("b", "rb", "10.93.2.1"),
@@ -158,12 +165,17 @@ def test_a_datagram_with_its_capsule_fits_devices_that_are_no_points(bed: Bed, t
         run("ip", "netns", "exec", name, "sysctl", "-qw", "net.ipv4.ip_forward=1")
         bed.ip("a", "route", "add", "10.93.2.0/24", "via", "10.93.1.2")
         bed.ip("b", "route", "add", "10.93.1.0/24", "via", "10.93.2.2")
-        points = ("--point", f"{bed.name('a')}:ra", "--point", f"{name}:r0")
+        points = ["--point", f"{bed.name('a')}:ra", *(["--point", f"{name}:r0"] if point else [])]
         with (
             Stamping(tmp_path / "out", *points, "--rate", "1", "--port", "7085") as stamping,
             bed.socket("b", socket.AF_INET, socket.SOCK_DGRAM) as server,
             bed.socket("a", socket.AF_INET, socket.SOCK_DGRAM) as client,
         ):
+            if late:
+                bed.ip("r", "link", "set", "r1", "mtu", "1300", "up")
+                bed.ip("a", "route", "replace", "10.93.2.0/24", "via", "10.93.1.2")
+                while stamping.manifest()["settings"]["most_bytes"] != 1300:
+                    time.sleep(0.01)
             server.bind(("10.93.2.1", 7085))
             server.settimeout(5)
             for size in (1300 - 28 - 28, 1300 - 28 - 27, 1300 - 28):

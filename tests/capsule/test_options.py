@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nsight_capsule import account, cli, points, settings, stamp
+from nsight_capsule import account, cli, mtu, points, settings, stamp
 from nsight_record import netns
 from nsight_record.errors import RecordError, Usage
 
@@ -90,24 +90,31 @@ def test_packets_pass_from_a_virtual_device_to_the_next(name: str) -> None:
 def test_devices_that_lead_out_and_are_no_points_are_guarded(
     spaces: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In all namespaces: a device that is down leads nowhere, and points parse VXLAN at one port only."""
+    """In all namespaces, each once: a device that is down leads nowhere, and points parse VXLAN at one port only.
+
+    The process that was in a namespace of its own when they were listed has moved into ``other``.
+    """
     web, other = netns.current(), netns.Netns("other", 4026532001, Path("/run/netns/other"))
     gone = netns.Netns("gone", 4026532002, Path("/run/netns/no-such"))
     hidden = netns.Netns("hidden", 4026532003, Path("/"))
 
+    moved = netns.Netns("99", 4026532004, Path("/proc/99/ns/net"))
+
     def links(ns: netns.Netns, _function: object) -> list[dict[str, Any]]:
         if ns in (gone, hidden):
             raise RecordError("not entered")
-        return LINKS
+        inode = web.inum if ns == web else other.inum
+        return [link | {"netns": (inode, 0)} for link in LINKS]
 
     chosen = points.choose(["web:ens1"], [])
-    monkeypatch.setattr(netns, "everywhere", lambda: [web, other, gone, hidden])
+    monkeypatch.setattr(netns, "everywhere", lambda: [web, other, gone, hidden, moved])
     monkeypatch.setattr(netns, "call_in", links)
-    found, unseen = points.guards(chosen, 8472)
+    spaces, unseen = points.survey()
+    found = points.guards(chosen, 8472, spaces)
     assert [(d.netns.label, d.name) for d in found] == [("web", "tun0"), ("other", "ens1"), ("other", "tun0")]
     assert found[1].option() == "/run/netns/other,7,0,eb,4026532001,0"
     assert unseen == ["hidden"]
-    found, _ = points.guards(chosen, 4789)
+    found = points.guards(chosen, 4789, spaces)
     assert [d.name for d in found if d.netns == web] == ["vx0", "tun0"]
     assert all(d.boundary for d in found)
 
@@ -150,9 +157,38 @@ def test_what_a_nic_carries_in_vxlan_fits_into_its_packets(spaces: None) -> None
     nic = replace(points.choose(["web:ens1"], [])[0], mtu=1500)
     vxlan = replace(points.choose(["web:vx0"], [])[0], mtu=1500)
     inside = replace(points.choose(["web:eth0"], [])[0], mtu=1450)
-    assert points.most_bytes([nic]) == 1500
-    assert points.most_bytes([nic, vxlan]) == 1500 - 40 - 8 - 8 - 14
-    assert points.most_bytes([vxlan, inside]) == 1450
+    assert mtu.most_bytes([nic], []) == 1500
+    assert mtu.most_bytes([nic, vxlan], []) == 1500 - 40 - 8 - 8 - 14
+    assert mtu.most_bytes([vxlan, inside], []) == 1450
+
+
+def space(number: int, routes: bool, *links: dict[str, Any]) -> points.Space:
+    """A namespace with these devices."""
+    ns = netns.Netns(f"n{number}", number, Path(f"/run/netns/n{number}"))
+    return points.Space(ns, [link | {"netns": (number, 0), "routes": routes} for link in links])
+
+
+def end(index: int, other: int, mtu: int, kind: str = "veth") -> dict[str, Any]:
+    """A device whose other end, or lower device, is in another namespace."""
+    return {**VETH, "ifname": f"v{index}", "ifindex": index, "mtu": mtu, "linkinfo": {"info_kind": kind}, "link_index": other, "link_netnsid": 0}  # fmt: skip
+
+
+def test_a_packet_fits_the_devices_that_it_can_come_to_and_no_others_count() -> None:
+    """1 == 2 == 3, and 4 == 5 apart from them. 2 forwards to a link of 1400 bytes, 4 to one of 1280."""
+    alone = end(9, 99, 1280)
+    spaces = [
+        space(1, False, end(2, 3, 1500)), space(2, True, end(3, 2, 1500), end(4, 2, 1400)), space(3, False, end(2, 4, 1400)),
+        space(4, True, end(5, 6, 1500), alone), space(5, False, end(6, 5, 1500)),
+    ]  # fmt: skip
+    first = points.device(spaces[0].links[0], spaces[0].netns, 0)
+    assert [s.netns.label for s in mtu.reached([first], spaces)] == ["n1", "n2", "n3"]
+    assert mtu.most_bytes([first], spaces) == 1400
+    # Where its other end does not forward, only the point counts.
+    assert mtu.most_bytes([first], [spaces[0], space(2, False, end(3, 2, 1500), end(4, 2, 1400))]) == 1500
+    # A macvlan names the index of the device below it, which does not name the macvlan.
+    upper = space(6, False, end(7, 9, 1500, "macvlan"))
+    device = points.device(upper.links[0], upper.netns, 0)
+    assert mtu.most_bytes([device], [upper, spaces[3]]) == 1280
 
 
 @pytest.mark.parametrize("text", ["2", "1/0", "-1", "x", "", "1/1000000000000", "1e3"])

@@ -24,7 +24,7 @@ from nsight_record.errors import EXIT_INTERRUPTED, EXIT_IO, EXIT_OK, RecordError
 from nsight_record.progress import Progress
 from nsight_record.supervisor import Signals
 
-from . import __version__, account, alone, late, points, settings, stamp
+from . import __version__, account, alone, late, mtu, points, settings, stamp
 from .arguments import DEFAULT_RATE, parser
 
 FORMAT = "nsight-capsules"
@@ -72,26 +72,24 @@ def _place_options(devices: Sequence[points.Device]) -> list[str]:
     return [word for device in devices for word in ("--point", device.option())]
 
 
-def _guards(
-    args: argparse.Namespace, devices: Sequence[points.Device], progress: Progress
-) -> list[points.Device]:
-    """Where capsules are taken off in addition to the points."""
-    if args.match or args.leave:
-        return []
-    found, unseen = points.guards(devices, points.vxlan_port(devices))
-    if unseen:
+def _survey(args: argparse.Namespace, progress: Progress) -> list[points.Space]:
+    """All namespaces that can be examined."""
+    spaces, unseen = points.survey()
+    if unseen and not (args.match or args.leave):
         progress.warn(
             f"network namespaces that could not be looked at: {', '.join(unseen)}; capsules of packets that leave there stay in them"
         )
-    return found
+    return spaces
 
 
-def _options(args: argparse.Namespace, devices: Sequence[points.Device]) -> tuple[list[str], dict[str, Any]]:
+def _options(
+    args: argparse.Namespace, devices: Sequence[points.Device], spaces: Sequence[points.Space]
+) -> tuple[list[str], dict[str, Any]]:
     """nsight-stamp's options, and manifest.settings."""
     rate = args.rate if args.rate is not None else Fraction(1) if args.every else DEFAULT_RATE
     args.rate = rate
     chosen: dict[str, int | str | None] = {
-        "most_bytes": min(points.most_bytes(devices), 65535),
+        "most_bytes": mtu.most_bytes(devices, spaces),
         "vxlan_port": points.vxlan_port(devices),
         "leave": int(args.leave),
         "keep": int(args.keep),
@@ -171,8 +169,10 @@ def _run(
     progress: Progress,
 ) -> int:
     """One run, into a new directory. nsight-stamp holds the lock too, in case it lives longer."""
-    options, described = _options(args, devices)
-    guards = _guards(args, devices, progress)
+    spaces = _survey(args, progress)
+    options, described = _options(args, devices, spaces)
+    # Where capsules are taken off in addition to the points.
+    guards = [] if args.match or args.leave else points.guards(devices, points.vxlan_port(devices), spaces)
     options += [word for device in guards for word in ("--guard", device.option())]
     name = default_name(socket.gethostname(), time.strftime("%Y%m%d-%H%M%S")).removesuffix(".nsight")
     output = Path(args.output or f"{name}.capsules")
@@ -191,7 +191,7 @@ def _run(
         try:
             run.ready()
             capture.manifest["start"] = host.Clocks().now()
-            came = late.Late(args, devices, guards, progress, run)
+            came = late.Late(args, devices, guards, progress, run, described["most_bytes"])
             came.look_at_all()
             came.save(capture)
             progress.say(f"stamping at {2 * len(devices)} points of {len(devices)} devices")

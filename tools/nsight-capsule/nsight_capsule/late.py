@@ -19,7 +19,7 @@ from nsight_record.capture import Capture
 from nsight_record.errors import RecordError
 from nsight_record.progress import Progress
 
-from . import points, settings
+from . import mtu, points, settings
 from .points import Device
 from .stamp import Stamp
 
@@ -35,6 +35,7 @@ class Late:
         guards: Iterable[Device],
         progress: Progress,
         run: Stamp,
+        most_bytes: int,
     ) -> None:
         self.devices, self.guards = list(devices), list(guards)
         #: ``NETNS:DEV``: devices that may have sent packets before they had a guard; devices that were chosen when all
@@ -45,13 +46,14 @@ class Late:
         self._guarding = not (args.match or args.leave)
         self._port = points.vxlan_port(self.devices)
         self._missed = 0
+        self._most_bytes = most_bytes
         self._spaces = {(d.netns.inum, d.cookie): d.netns for d in (*self.guards, *self.devices)}
 
     def look_at_all(self) -> None:
         """Find devices that came before nsight-stamp watched, or while there were too many changes at once."""
         if not self._guarding:
             return
-        for device in points.guards([*self.devices, *self.guards], self._port)[0]:
+        for device in points.guards([*self.devices, *self.guards], self._port, points.survey()[0]):
             with suppress(RecordError):  # it is gone
                 self._guard(device)
 
@@ -78,6 +80,7 @@ class Late:
             points=points.manifest(self.devices), guards=[d.label() for d in self.guards],
             unguarded=self.unguarded, no_points=self.no_points,
         )  # fmt: skip
+        capture.manifest["settings"]["most_bytes"] = self._most_bytes
         capture.save()
 
     def warn(self) -> None:
@@ -109,6 +112,8 @@ class Late:
             if link["ifindex"] in wanted and tuple(link["netns"]) == (ns.inum, cookie):
                 with suppress(RecordError):  # it is gone: nsight-stamp knows that as well
                     self._place(link, ns)
+                if link["mtu"] < self._most_bytes or mtu.is_vxlan(link):
+                    self._fit()
 
     def _place(self, link: dict[str, Any], ns: netns.Netns) -> None:
         numbers = {d.netns.inum: d.space for d in self.devices}
@@ -144,9 +149,12 @@ class Late:
     def _point(self, device: Device, at: int) -> None:
         self._run.ask(f"point {at} {device.option()}")
         self.devices[at : at + 1] = [device]
-        most = settings.words(most_bytes=min(points.most_bytes(self.devices), 65535))
-        self._run.ask(most)
         self._progress.say(f"stamping at {device.label()} too")
+
+    def _fit(self) -> None:
+        """Packets must fit a device that came and is narrower."""
+        self._most_bytes = mtu.most_bytes(self.devices, points.survey()[0])
+        self._run.ask(settings.words(most_bytes=self._most_bytes))
 
     def _guard(self, device: Device) -> None:
         answer = self._run.ask(f"guard {device.option()}")

@@ -18,14 +18,12 @@ from nsight_record.netns import Netns
 #: Points have 5-bit numbers, two for each device; 0 is the sender's socket.
 MOST_DEVICES = 15
 VXLAN_PORT = 4789
-#: Bytes that VXLAN puts around a packet: IPv6, UDP, VXLAN and Ethernet.
-_AROUND = 70
 #: Devices whose packets next pass other devices of this kernel, as they are or in VXLAN. All others lead to
 #: another kernel (NICs, taps of guests), or make packets that no point can parse (tunnels, encryption).
 _WITHIN = ("veth", "netkit", "bridge", "vlan", "bond", "team", "macvlan", "ipvlan", "vrf", "dummy", "ifb", "vxlan", "openvswitch")  # fmt: skip
 #: Devices that hand packets to a guest at their ingress; at their egress, the guest's packets come.
 _INWARD = ("macvtap", "ipvtap")
-_FORWARDS = tuple(Path("/proc/sys/net") / name for name in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"))
+_SWITCHES = tuple(Path("/proc/sys/net") / name for name in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"))
 DIRECTIONS = ("in", "out")
 ALL_POINTS = (1 << 32) - 1
 
@@ -65,13 +63,15 @@ class Device:
 
 def links() -> list[dict[str, Any]]:
     """The ``ip`` command's description of the devices of this namespace; ``netns``: which one that was, its
-    inode number and cookie. The path that led here may lead to another one later."""
+    inode number and cookie, as the path that led here may lead to another one later; ``routes``: whether it
+    forwards IP packets."""
     done = subprocess.run(["ip", "-j", "-d", "addr", "show"], capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(done.stderr.strip() or "ip failed")
     links: list[dict[str, Any]] = json.loads(done.stdout)
     here = (Path("/proc/thread-self/ns/net").stat().st_ino, netns.cookie())
-    return [link | {"netns": here} for link in links if link.get("ifname")]
+    routes = any(path.read_text().strip() != "0" for path in _SWITCHES if path.exists())
+    return [link | {"netns": here, "routes": routes} for link in links if link.get("ifname")]
 
 
 def kind_leads_out(kind: str) -> bool:
@@ -150,13 +150,18 @@ class Spaces:
         return [device(link, ns, number) for link in links if by_itself(link)]
 
 
-def guards(points: Sequence[Device], port: int) -> tuple[list[Device], list[str]]:
-    """Devices of all namespaces that lead out and are no points. ``port``: UDP port of the VXLAN that points
-    parse.
+@dataclass(frozen=True)
+class Space:
+    """A namespace and the description of its devices (``links``)."""
 
-    Also returns the existing namespaces that could not be examined.
-    """
-    known, found, unseen = {(d.netns.inum, d.cookie, d.ifindex) for d in points}, [], []
+    netns: Netns
+    links: list[dict[str, Any]]
+
+
+def survey() -> tuple[list[Space], list[str]]:
+    """All namespaces, each once, and the names of existing ones that could not be examined."""
+    found: dict[tuple[int, int], Space] = {}
+    unseen = []
     for ns in netns.everywhere():
         try:
             rows = netns.call_in(ns, links)
@@ -164,13 +169,21 @@ def guards(points: Sequence[Device], port: int) -> tuple[list[Device], list[str]
             if ns.path and ns.path.exists():
                 unseen.append(ns.label or str(ns.inum))
             continue
-        devices = [device(row, ns, 0) for row in rows if "UP" in row.get("flags", ())]
-        found += [
-            replace(d, boundary=True)
-            for d in devices
-            if leads_out(d, port) and (d.netns.inum, d.cookie, d.ifindex) not in known
-        ]
-    return found, unseen
+        # A process may have moved from one that is gone now into another that is also in the list.
+        inode, cookie = rows[0].get("netns", (ns.inum, 0)) if rows else (ns.inum, 0)
+        found.setdefault((inode, cookie), Space(replace(ns, inum=inode), rows))
+    return list(found.values()), unseen
+
+
+def guards(points: Sequence[Device], port: int, spaces: Sequence[Space]) -> list[Device]:
+    """Devices of these namespaces that lead out and are no points. ``port``: UDP port of the VXLAN that points parse."""
+    known = {(d.netns.inum, d.cookie, d.ifindex) for d in points}
+    devices = [device(row, s.netns, 0) for s in spaces for row in s.links if "UP" in row.get("flags", ())]
+    return [
+        replace(d, boundary=True)
+        for d in devices
+        if leads_out(d, port) and (d.netns.inum, d.cookie, d.ifindex) not in known
+    ]
 
 
 def choose(points: Sequence[str], spaces: Sequence[str]) -> list[Device]:
@@ -227,28 +240,6 @@ def labels(manifest_points: object) -> list[str]:
         f"{row.get('netns')}:{row.get('device')}" if row.get("netns") else str(row.get("device"))
         for row in found
     ]
-
-
-def _narrowest() -> int | None:
-    """The smallest MTU among the devices of this namespace, if it forwards packets."""
-    rows = [row for row in links() if "UP" in row.get("flags", ()) and row.get("link_type") != "loopback"]
-    switches = any((row.get("linkinfo") or {}).get("info_kind") == "bridge" for row in rows)
-    if not (switches or any(path.read_text().strip() != "0" for path in _FORWARDS if path.exists())):
-        return None
-    return min((row["mtu"] for row in rows), default=None)
-
-
-def most_bytes(devices: Iterable[Device]) -> int:
-    """Length of the longest packet that all devices take, and all others to which their namespaces or this one
-    may forward it: there it would be dropped. NICs may carry it in VXLAN, where a longer packet is fragmented.
-
-    No boundary finds a capsule in fragments. Raises RecordError.
-    """
-    devices = list(devices)
-    around = _AROUND if any(d.vxlan_port for d in devices) else 0
-    spaces = {ns.inum: ns for ns in (netns.current(), *(d.netns for d in devices))}
-    others = [netns.call_in(ns, _narrowest) for ns in spaces.values()]
-    return min([d.mtu - (around if d.boundary else 0) for d in devices] + [n for n in others if n])
 
 
 def vxlan_port(devices: Iterable[Device]) -> int:
