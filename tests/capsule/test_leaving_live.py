@@ -86,6 +86,12 @@ def tagged(packet: bytes, *types: int) -> bytes:
     return b"".join(struct.pack(">HH", of, 5) for of in types) + packet
 
 
+def labelled(packet: bytes, n: int) -> bytes:
+    """The packet behind MPLS labels, of which the last one is marked, as a route with ``encap mpls`` leaves it."""
+    labels = (100 << 12 | (i == n - 1) << 8 | 64 for i in range(n))
+    return b"\x88\x47" + b"".join(struct.pack(">I", label) for label in labels) + packet[2:]
+
+
 LEAVING: dict[str, Callable[[int], bytes]] = {
     "whole": lambda session: v4_segment(session),
     "cut from a larger segment": lambda session: v4_segment(session, SEQ - 1400),
@@ -95,6 +101,8 @@ LEAVING: dict[str, Callable[[int], bytes]] = {
     "in a VLAN in a VLAN": lambda session: tagged(v6_segment(session), S_TAG, C_TAG),
     "IPv4 in IPv6": lambda session: in_v6(v4_segment(session)),
     "IPv6 in IPv6": lambda session: in_v6(v6_segment(session, ROUTING)),
+    "behind an MPLS label": lambda session: labelled(v4_segment(session), 1),
+    "in a VLAN behind three MPLS labels": lambda session: tagged(labelled(v6_segment(session), 3), C_TAG),
     "behind three": lambda session: v6_segment(session, HOP_BY_HOP, DESTINATION, ROUTING),
 }
 

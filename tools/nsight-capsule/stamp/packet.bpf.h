@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Headers of a packet at a tc point: Ethernet, VLAN, IPv4, IPv6, IP in IP, VXLAN, TCP, UDP. */
+/* Headers of a packet at a tc point: Ethernet, VLAN, MPLS, IPv4, IPv6, IP in IP, VXLAN, TCP,
+ * UDP. */
 #ifndef NSIGHT_PACKET_BPF_H
 #define NSIGHT_PACKET_BPF_H
 
@@ -42,6 +43,11 @@ struct ipv6_fragment {
 #define IP_DF		  0x4000
 #define IP_MORE		  0x2000
 #define VXLAN_BYTES	  8
+#define MPLS_MOST_LABELS  16
+#define MPLS_LAST	  0x100
+#define MPLS_BYTES_SHIFT  4
+#define MPLS_MOST_BYTES	  0x7f /* more bytes than that many labels have */
+
 struct packet {
 	__u32 l3, l4, end; /* offsets in the skb; end: end of the IP packet */
 	__u32 saddr[4], daddr[4];
@@ -91,6 +97,47 @@ __noinline __u64 behind_extensions(struct __sk_buff *skb, __u32 at, __u8 next)
 	return (__u64)bytes << IPV6_BYTES_SHIFT | cut | next;
 }
 
+/*
+ * The version of the IP packet behind the MPLS labels that start there, and in the upper bits the
+ * labels' bytes; 0: there is none. Global as above.
+ */
+__noinline __u32 behind_labels(struct __sk_buff *skb, __u32 at)
+{
+	__u32 bytes = 0;
+
+	for (int i = 0; i < MPLS_MOST_LABELS; i++) {
+		__be32 label;
+		__u8 version;
+
+		if (bpf_skb_load_bytes(skb, at + bytes, &label, sizeof(label)))
+			return 0;
+		bytes += sizeof(label);
+		if (!(label & bpf_htonl(MPLS_LAST)))
+			continue;
+		if (bpf_skb_load_bytes(skb, at + bytes, &version, sizeof(version)))
+			return 0;
+		return bytes << MPLS_BYTES_SHIFT | version >> 4;
+	}
+	return 0;
+}
+
+/* Skips MPLS labels at p->l3, which no device but a route puts there; returns the EtherType. */
+static __always_inline __be16 parse_labels(struct __sk_buff *skb, struct packet *p)
+{
+	__u32 behind = behind_labels(skb, p->l3);
+
+	p->inner = true;
+	p->l3 += behind >> MPLS_BYTES_SHIFT & MPLS_MOST_BYTES;
+	switch (behind & 0xf) {
+	case 4:
+		return bpf_htons(ETH_P_IP);
+	case 6:
+		return bpf_htons(ETH_P_IPV6);
+	default:
+		return 0;
+	}
+}
+
 /* Parses the IP header at p->l3; returns the L4 protocol, 0: the packet is skipped. */
 static __always_inline __u8 parse_ip(struct __sk_buff *skb, void *data, void *end, __be16 ethertype,
 				     struct packet *p)
@@ -98,18 +145,16 @@ static __always_inline __u8 parse_ip(struct __sk_buff *skb, void *data, void *en
 	if (ethertype == bpf_htons(ETH_P_IP)) {
 		struct iphdr *ip = data + p->l3;
 		__u16 fragment;
-		__u32 length;
 
 		if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
 			return 0;
-		length = bpf_ntohs(ip->tot_len);
 		fragment = bpf_ntohs(ip->frag_off);
 		p->v6 = false;
 		p->fragment |= !!(fragment & (IP_OFFSET | IP_MORE));
 		if (fragment & IP_OFFSET) /* without an L4 header */
 			return 0;
 		p->l4 = p->l3 + ip->ihl * 4;
-		p->end = p->l3 + length;
+		p->end = p->l3 + bpf_ntohs(ip->tot_len);
 		return ip->protocol;
 	}
 	if (ethertype == bpf_htons(ETH_P_IPV6)) {
@@ -210,12 +255,16 @@ static __always_inline bool parse_l4(void *data, void *end, __u8 proto, struct p
 	return true;
 }
 
-/* Parses the IP packet at p->l3 up to its L4 header, or that of an IP packet in it. */
+/* Parses the IP packet at p->l3, or behind labels, up to its L4 header, or that of an IP packet in
+ * it. */
 static __always_inline bool parse_packet(struct __sk_buff *skb, void *data, void *end, __be16 type,
 					 struct packet *p)
 {
-	__u8 proto = parse_ip(skb, data, end, type, p);
+	__u8 proto;
 
+	if (type == bpf_htons(ETH_P_MPLS_UC))
+		type = parse_labels(skb, p);
+	proto = parse_ip(skb, data, end, type, p);
 	if (proto == IPPROTO_IPIP || proto == IPPROTO_IPV6) {
 		/* A route may have put it there (encap), with no device that would be a boundary.
 		 */
