@@ -15,7 +15,7 @@ from nsight_report import hops
 from nsight_report.hops import records
 from nsight_report.losses import Ledger
 
-from capsule.bed import V4, Bed, run
+from capsule.bed import V4, Bed, exchange, run
 from capsule.stamping import Stamping, total
 
 pytestmark = pytest.mark.live
@@ -190,3 +190,27 @@ def test_a_datagram_with_its_capsule_fits_devices_that_are_no_points(
         ):
             subprocess.run(["ip", *words], capture_output=True, check=False)
     assert (total(manifest, "born"), total(manifest, "skip_mtu")) == (1, 2)
+
+
+def test_segments_that_are_too_long_for_the_length_in_their_header_have_their_length(
+    bed: Bed, tmp_path: Path
+) -> None:
+    """BIG TCP: eth0 takes segments of up to 180 kB; in their IPv6 header the length is 0."""
+    bed.offloads(True)
+    data = bytes(range(250)) * 8000
+    bed.ip("a", "link", "set", "eth0", "gso_max_size", "180000")
+    try:
+        place = ("--point", f"{bed.name('a')}:eth0", "--match", "--port", "7086")
+        with Stamping(tmp_path / "out", *place, "--rate", "1") as stamping:
+            client, server = bed.connection(socket.AF_INET6, 7086)
+            with client, server:
+                assert exchange(client, server, data) == data
+            stamping.end()
+    finally:
+        bed.ip("a", "link", "set", "eth0", "gso_max_size", "65536")
+    found = records.read(tmp_path / "out/capsules", 3, Ledger("hops"))
+    sent = np.unique(
+        found[found["dport"] == 7086][["seq", "length"]]
+    )  # a segment that was sent again counts once
+    assert sent["length"].max() > 65536
+    assert sent["length"].sum() >= len(data)

@@ -138,6 +138,14 @@ static __always_inline __be16 parse_labels(struct __sk_buff *skb, struct packet 
 	}
 }
 
+/* The length that a header gives; BIG TCP has packets too long for that field, which is 0 then. */
+static __always_inline __u32 length_of(struct __sk_buff *skb, __be16 field, __u32 from)
+{
+	if (!field && skb->gso_size)
+		return skb->len - from;
+	return bpf_ntohs(field);
+}
+
 /* Parses the IP header at p->l3; returns the L4 protocol, 0: the packet is skipped. */
 static __always_inline __u8 parse_ip(struct __sk_buff *skb, void *data, void *end, __be16 ethertype,
 				     struct packet *p)
@@ -154,7 +162,7 @@ static __always_inline __u8 parse_ip(struct __sk_buff *skb, void *data, void *en
 		if (fragment & IP_OFFSET) /* without an L4 header */
 			return 0;
 		p->l4 = p->l3 + ip->ihl * 4;
-		p->end = p->l3 + bpf_ntohs(ip->tot_len);
+		p->end = p->l3 + length_of(skb, ip->tot_len, p->l3);
 		return ip->protocol;
 	}
 	if (ethertype == bpf_htons(ETH_P_IPV6)) {
@@ -165,7 +173,7 @@ static __always_inline __u8 parse_ip(struct __sk_buff *skb, void *data, void *en
 			return 0;
 		p->v6 = true;
 		p->l4 = p->l3 + sizeof(*ip);
-		p->end = p->l4 + bpf_ntohs(ip->payload_len);
+		p->end = p->l4 + length_of(skb, ip->payload_len, p->l4);
 		if (!is_extension(ip->nexthdr))
 			return ip->nexthdr;
 		behind = behind_extensions(skb, p->l4, ip->nexthdr);
