@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from fractions import Fraction
 
-from . import __version__, settings
+from . import __version__, clocks, settings
 
 _EPILOG = """\
 exit codes:
@@ -91,6 +91,20 @@ def parser() -> argparse.ArgumentParser:
         type=_session,
         metavar="N",
         help="the number that marks capsules as ours, the same in each kernel on their way (default: random)",
+    )
+    p.add_argument(
+        "--clock",
+        type=clocks.common,
+        metavar="CLOCK,BOUND",
+        help="a clock that the other kernels have, too: realtime, tai or a PTP clock (/dev/ptp0), and how far it can be off here, such as 1us",
+    )
+    p.add_argument(
+        "--guest",
+        action="append",
+        type=clocks.guest,
+        default=[],
+        metavar="NAME=PID",
+        help="process of the KVM guest that writes NAME.capsules: take the difference of its clock from debugfs",
     )
     p.add_argument(
         "-d", "--duration", type=_seconds, metavar="SECONDS", help="stop after SECONDS (default: at Ctrl-C)"

@@ -24,7 +24,7 @@ from nsight_record.errors import EXIT_INTERRUPTED, EXIT_IO, EXIT_OK, RecordError
 from nsight_record.progress import Progress
 from nsight_record.supervisor import Signals
 
-from . import __version__, account, alone, late, mtu, points, settings, stamp
+from . import __version__, account, alone, clocks, late, mtu, points, settings, stamp
 from .arguments import DEFAULT_RATE, parser
 
 FORMAT = "nsight-capsules"
@@ -169,6 +169,7 @@ def _run(
     progress: Progress,
 ) -> int:
     """One run, into a new directory. nsight-stamp holds the lock too, in case it lives longer."""
+    common = clocks.Clocks(args.clock, args.guest)
     spaces = _survey(args, progress)
     options, described = _options(args, devices, spaces)
     # Where capsules are taken off in addition to the points.
@@ -195,9 +196,17 @@ def _run(
             came.look_at_all()
             came.save(capture)
             progress.say(f"stamping at {2 * len(devices)} points of {len(devices)} devices")
-            stopped_by = _wait(run, signals, args.duration, progress, lambda: _follow(came, capture))
+
+            def meanwhile() -> None:
+                common.take()
+                _follow(came, capture)
+
+            stopped_by = _wait(run, signals, args.duration, progress, meanwhile)
             progress.clear()
             _follow(came, capture)
+            for name in common.end():
+                progress.warn(f"the TSC of guest {name} changed: packets must show how its clock differs")
+            capture.manifest["common"] = common.manifest()
             came.save(capture)
             came.warn()
             return _finish(capture, run, stopped_by, progress)

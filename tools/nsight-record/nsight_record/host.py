@@ -17,8 +17,8 @@ from typing import Any
 #: Maximum number of resctrl groups to report; processors have at most this many classes.
 MOST_GROUPS = 64
 
-# rdtsc; shl rdx,32; or rax,rdx; ret. Python has no other way to read the counter.
-_RDTSC = bytes.fromhex("0f3148c1e2204809d0c3")
+# lfence; rdtsc; shl rdx,32; or rax,rdx; lfence; ret. Python has no other way to read the counter.
+_RDTSC = bytes.fromhex("0faee80f3148c1e2204809d00faee8c3")
 
 
 def _read(path: Path) -> str | None:
@@ -180,10 +180,14 @@ class Clocks:
             address = ctypes.addressof(ctypes.c_char.from_buffer(self._code))
             self._rdtsc = ctypes.CFUNCTYPE(ctypes.c_uint64)(address)
 
+    def tsc(self) -> int | None:
+        """The timestamp counter; None if this machine has none that can be read."""
+        return self._rdtsc() if self._rdtsc else None
+
     def now(self) -> dict[str, int | None]:
         """``manifest.start`` and ``stop``: all clocks, read one after the other within some us."""
         return {
-            "tsc": self._rdtsc() if self._rdtsc else None,
+            "tsc": self.tsc(),
             "monotonic_ns": time.clock_gettime_ns(time.CLOCK_MONOTONIC),
             "realtime_ns": time.clock_gettime_ns(time.CLOCK_REALTIME),
             "boottime_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),

@@ -25,6 +25,7 @@ PERCENTILES = (50, 90, 99)
 NAMED = 0.5
 #: Causes below this share of a layer's delay are not printed.
 _LEAST_SHARE = 0.005
+_BY = {"tsc": "by the TSC, which both read", "common": "by the clock of --clock, which both read"}
 _PROTOCOLS = {6: "TCP", 17: "UDP"}
 
 
@@ -74,7 +75,7 @@ def _clocks(collection: Collection) -> list[dict[str, Any]]:
         rows.append({
             "kernel": names[kernel], "against": names[crossing.nearer], "offset_ns": int(ns[len(ns) // 2]),
             "drift_ppb": round(offset.drift() * 1e9), "bound_ns": _widest(pd.Series(bound)),
-            "there": offset.there, "back": offset.back,
+            "there": offset.there, "back": offset.back, "by": offset.by or "packets",
         })  # fmt: skip
     return rows
 
@@ -217,7 +218,7 @@ def print_for_people(made: dict[str, Any], console: Console) -> None:
 def _print_clocks(clocks: list[dict[str, Any]], console: Console) -> None:
     """How precise each kernel's times are relative to those of the others."""
     for c in clocks:
-        packets = f"{counted(c['there'], 'packet')} there and {c['back']:,} back"
+        packets = _BY.get(c["by"]) or f"{counted(c['there'], 'packet')} there and {c['back']:,} back"
         if c["bound_ns"] is None:
             what = "offset unknown: from the smallest delay on, latencies between the two are relative"
         else:

@@ -18,8 +18,9 @@ from ..losses import Ledger
 from ..names import printable
 from ..tables import schema
 from . import packets as made
-from . import records
+from . import records, references
 from .offsets import UNKNOWN, Offset
+from .references import References
 
 Ints = npt.NDArray[np.int64]
 VERSIONS = (1,)
@@ -94,7 +95,7 @@ class Collection:
     """``packets`` and ``hops``: tables of these names as frames. ``counts``: nsight-stamp's, by point and name.
 
     The key of a point is POINTS times its kernel (number of its directory, ``hops.clock``) plus its number. ``crossings``: by
-    kernel, all but the first. ``apart``: see ``between``. ``boot_ids``: of each kernel's boot.
+    kernel, all but the first. ``apart``: see ``between``. ``boot_ids``: of each kernel's boot. ``references``: of a single kernel.
     """
 
     path: Path
@@ -109,6 +110,7 @@ class Collection:
     boot_ids: tuple[str, ...]
     crossings: dict[int, Crossing] = field(default_factory=dict)
     apart: npt.NDArray[np.bool_] = field(default_factory=_alone)
+    references: References = field(default_factory=References)
 
     def arrow(self, name: str) -> pa.Table:
         """Table ``packets`` or ``hops`` in its schema."""
@@ -153,6 +155,7 @@ def load(path: Path) -> Collection:
         ledger.table(),
         (kernel,),
         (boot_id,),
+        references=references.of(raw.get("common")),
     )
 
 

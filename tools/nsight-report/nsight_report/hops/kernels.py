@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ..errors import BadInput
 from ..losses import Ledger
-from . import offsets
+from . import offsets, references
 from .collection import POINTS, Collection, Crossing, between
 from .offsets import UNKNOWN
 
@@ -60,7 +60,7 @@ def joined(parts: Sequence[Collection]) -> Collection:
     ledger = Ledger("hops")
     packets, hops = _stacked(parts)
     links = _links(packets, hops, ledger)
-    tree = _tree(parts, hops, links)
+    tree = _tree(parts, hops, links, ledger)
     root, depth = _chains(len(packets), links)
     hops = _in_first_clock(hops, tree, root, depth)
     apart = tree.apart(len(parts))
@@ -136,8 +136,9 @@ def _links(packets: pd.DataFrame, hops: pd.DataFrame, ledger: Ledger) -> pd.Data
     return links.rename(columns={"ts_ns": "left_ns", "born_ns": "came_ns"})
 
 
-def _tree(parts: Sequence[Collection], hops: pd.DataFrame, links: pd.DataFrame) -> _Tree:
-    """From the first kernel to all others, by the packets that passed between them. Raises BadInput."""
+def _tree(parts: Sequence[Collection], hops: pd.DataFrame, links: pd.DataFrame, ledger: Ledger) -> _Tree:
+    """From the first kernel to all others, by the packets that passed between them, or a clock that both read. Raises BadInput."""
+    known = [references.Kernel(p.kernels[0], p.boot_ids[0], p.references) for p in parts]
     first, last = (
         hops.groupby("clock")["ts_ns"].agg(end).reindex(range(len(parts)), fill_value=0)
         for end in ("min", "max")
@@ -159,7 +160,10 @@ def _tree(parts: Sequence[Collection], hops: pd.DataFrame, links: pd.DataFrame) 
             if not len(there[0]) + len(back[0]):
                 continue
             spans = [(int(first.to_numpy()[k]), int(last.to_numpy()[k])) for k in (a, b)]
-            tree.crossings[b] = Crossing(a, offsets.fit(there, back, *spans))
+            fitted = offsets.fit(there, back, *spans)
+            best, wrong = references.better(fitted, (known[a], known[b]), known, there, back, *spans)
+            ledger.add("hops_common_clock_wrong", wrong)
+            tree.crossings[b] = Crossing(a, best)
             todo.append(b)
     for b in range(1, len(parts)):
         if b not in tree.crossings:

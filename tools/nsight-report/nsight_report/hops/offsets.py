@@ -30,7 +30,8 @@ class Offset:
     """Clock b minus clock a, at times ``at_ns`` of clock a, linear between them: at least ``low``, at most ``high``, minus ``base``.
 
     ``wander_ns`` bounds how much the error changes between any two times; this is the error of a difference of two delays. If
-    packets went one way only, the offset is such that the fastest took no time, and its error is ``UNKNOWN``.
+    packets went one way only, the offset is such that the fastest took no time, and its error is ``UNKNOWN``. ``by``: "" if packets
+    show the offset, else the clock that both kernels read (``references``).
     """
 
     at_ns: Ints
@@ -43,11 +44,12 @@ class Offset:
     contradictions: int
     #: By time: whether only packets of one direction determine the offset, after a step.
     unknown: Bools | None = None
+    by: str = ""
 
     @property
     def two_way(self) -> bool:
         """Whether there is a bound."""
-        return bool(self.there and self.back)
+        return bool(self.by or (self.there and self.back))
 
     def of(self, ns: Ints) -> tuple[Ints, Ints]:
         """Offset at each of these times of clock a, and its bound."""
