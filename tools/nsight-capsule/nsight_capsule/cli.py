@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from io import FileIO
 from pathlib import Path
@@ -169,6 +170,12 @@ def _run(
     progress: Progress,
 ) -> int:
     """One run, into a new directory. nsight-stamp holds the lock too, in case it lives longer."""
+    if args.match or args.leave:
+        devices = [replace(d, wraps=False) for d in devices]
+    if ipsec := sorted({d.netns.label or "this namespace" for d in devices if d.wraps}):
+        progress.warn(
+            f"IPsec policies in {', '.join(ipsec)}: capsules are taken off where packets come in, as they may leave encrypted (--leave lets them)"
+        )
     common = clocks.Clocks(args.clock, args.guest)
     spaces = _survey(args, progress)
     options, described = _options(args, devices, spaces)

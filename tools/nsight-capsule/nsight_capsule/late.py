@@ -121,14 +121,16 @@ class Late:
         device = points.device(link, ns, space)
         known = [d.label() for d in self.devices]
         if self._chosen(device, link):
-            device = replace(device, boundary=device.boundary or device.label() in self._args.boundary)
+            boundary = device.boundary or device.label() in self._args.boundary
+            device = replace(device, boundary=boundary, wraps=device.wraps and self._guarding)
             at = known.index(device.label()) if device.label() in known else len(known)
             if at < points.MOST_DEVICES:
                 self._point(device, at)
                 return
             self.no_points.append(device.label())
-        if self._guarding and points.leads_out(device, self._port):
-            self._guard(device)
+        guard = points.guard(device, self._port)
+        if self._guarding and guard:
+            self._guard(guard)
         else:
             self._run.ask(f"pass {device.option()}")
 
@@ -158,7 +160,7 @@ class Late:
 
     def _guard(self, device: Device) -> None:
         answer = self._run.ask(f"guard {device.option()}")
-        self.guards.append(replace(device, boundary=True))
+        self.guards.append(device)
         if answer["exposed"]:
             self.unguarded.append(device.label())
 

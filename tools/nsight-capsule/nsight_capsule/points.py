@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
+import struct
 import subprocess
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ _WITHIN = ("veth", "netkit", "bridge", "vlan", "bond", "team", "macvlan", "ipvla
 #: Devices that hand packets to a guest at their ingress; at their egress, the guest's packets come.
 _INWARD = ("macvtap", "ipvtap")
 _SWITCHES = tuple(Path("/proc/sys/net") / name for name in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"))
+_NETLINK_XFRM, _XFRM_MSG_GETSPDINFO = 6, 0x25
 DIRECTIONS = ("in", "out")
 ALL_POINTS = (1 << 32) - 1
 
@@ -32,6 +36,9 @@ ALL_POINTS = (1 << 32) - 1
 class Device:
     """``kind`` is rtnl's (veth, bridge, vxlan, ...), "" for a physical device. ``boundary``: packets that
     leave there are not seen again.
+
+    ``inward``: they leave at its ingress. ``wraps``: its namespace forwards packets, and has IPsec policies that
+    may encrypt them, before a device sees them.
 
     ``qdisc``: its current queueing discipline. ``cookie``: of the namespace, which tells it from a later one
     with the same name and inode number.
@@ -49,11 +56,18 @@ class Device:
     vxlan_port: int | None
     qdisc: str = ""
     cookie: int = 0
+    inward: bool = False
+    wraps: bool = False
 
     def option(self) -> str:
         """The value of nsight-stamp's --point."""
-        inward = self.kind in _INWARD
-        flags = "e" * self.ethernet + "b" * self.boundary + "i" * inward + "s" * self.bridged
+        flags = (
+            "e" * self.ethernet
+            + "b" * self.boundary
+            + "i" * self.inward
+            + "s" * self.bridged
+            + "w" * self.wraps
+        )
         return f"{self.netns.path},{self.ifindex},{self.space},{flags or '-'},{self.netns.inum},{self.cookie}"
 
     def label(self) -> str:
@@ -64,14 +78,27 @@ class Device:
 def links() -> list[dict[str, Any]]:
     """The ``ip`` command's description of the devices of this namespace; ``netns``: which one that was, its
     inode number and cookie, as the path that led here may lead to another one later; ``routes``: whether it
-    forwards IP packets."""
+    forwards IP packets; ``ipsec``: whether it encrypts some of them."""
     done = subprocess.run(["ip", "-j", "-d", "addr", "show"], capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(done.stderr.strip() or "ip failed")
     links: list[dict[str, Any]] = json.loads(done.stdout)
     here = (Path("/proc/thread-self/ns/net").stat().st_ino, netns.cookie())
     routes = any(path.read_text().strip() != "0" for path in _SWITCHES if path.exists())
-    return [link | {"netns": here, "routes": routes} for link in links if link.get("ifname")]
+    more = {"netns": here, "routes": routes, "ipsec": routes and _has_policies()}
+    return [link | more for link in links if link.get("ifname")]
+
+
+def _has_policies() -> bool:
+    """Whether this namespace has IPsec policies for packets that leave it."""
+    with suppress(OSError), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_XFRM) as s:
+        s.settimeout(1)
+        s.send(struct.pack("=IHHIII", 20, _XFRM_MSG_GETSPDINFO, 1, 1, 0, 0))
+        answer = s.recv(4096)
+        # Header, flags, header of the attribute; number of policies for input, output, forwarding.
+        if len(answer) >= 36 and struct.unpack_from("=H", answer, 4)[0] == _XFRM_MSG_GETSPDINFO - 1:
+            return bool(struct.unpack_from("=I", answer, 16 + 4 + 4 + 4)[0])
+    return False
 
 
 def kind_leads_out(kind: str) -> bool:
@@ -95,7 +122,8 @@ def device(link: dict[str, Any], ns: Netns, space: int) -> Device:
         ethernet=link.get("link_type") in ("ether", "loopback"), bridged=info.get("info_slave_kind") == "bridge",
         boundary=not loopback and (kind_leads_out(kind) or bool(data.get("gpe"))),
         vxlan_port=data.get("port", VXLAN_PORT) if kind == "vxlan" else None,
-        qdisc=link.get("qdisc", ""), cookie=cookie,
+        qdisc=link.get("qdisc", ""), cookie=cookie, inward=kind in _INWARD,
+        wraps=bool(link.get("ipsec")) and not loopback and info.get("info_slave_kind") != "bridge",
     )  # fmt: skip
 
 
@@ -175,15 +203,20 @@ def survey() -> tuple[list[Space], list[str]]:
     return list(found.values()), unseen
 
 
+def guard(device: Device, port: int) -> Device | None:
+    """The device as a guard, where capsules are taken off; None if packets stay in this kernel. ``port``: UDP port of the
+    VXLAN that points parse."""
+    if leads_out(device, port):
+        return replace(device, boundary=True, wraps=False)
+    return replace(device, boundary=True, inward=True, wraps=False) if device.wraps else None
+
+
 def guards(points: Sequence[Device], port: int, spaces: Sequence[Space]) -> list[Device]:
-    """Devices of these namespaces that lead out and are no points. ``port``: UDP port of the VXLAN that points parse."""
+    """Guards at the devices of these namespaces that are no points."""
     known = {(d.netns.inum, d.cookie, d.ifindex) for d in points}
     devices = [device(row, s.netns, 0) for s in spaces for row in s.links if "UP" in row.get("flags", ())]
-    return [
-        replace(d, boundary=True)
-        for d in devices
-        if leads_out(d, port) and (d.netns.inum, d.cookie, d.ifindex) not in known
-    ]
+    found = [guard(d, port) for d in devices if (d.netns.inum, d.cookie, d.ifindex) not in known]
+    return [d for d in found if d]
 
 
 def choose(points: Sequence[str], spaces: Sequence[str]) -> list[Device]:

@@ -147,7 +147,8 @@ static struct nsight_stamp_bpf *load_point(const struct device *device, int numb
 	p->rodata->ethernet = device->ethernet;
 	p->rodata->egress = egress;
 	p->rodata->boundary = device->boundary;
-	p->rodata->outward = device->boundary && egress != device->inward;
+	p->rodata->outward =
+		(device->boundary && egress != device->inward) || (device->wraps && !egress);
 	p->rodata->bridged = device->bridged;
 	p->rodata->session = session;
 	bpf_map__set_autocreate(p->maps.namespaces, false);

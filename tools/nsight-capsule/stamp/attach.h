@@ -17,6 +17,8 @@ struct device {
 	uint32_t ifindex, namespace_number;
 	bool ethernet, boundary, bridged;
 	bool inward; /* packets leave this kernel at ingress: macvtap hands them to a guest there */
+	bool wraps;  /* packets that come in may be encrypted when they are forwarded: take
+		      * capsules off */
 	uint64_t inode, cookie; /* of the namespace that was looked at; 0: whichever netns leads
 				 * to. Those of the first device in it are always known */
 };

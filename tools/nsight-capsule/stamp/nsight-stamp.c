@@ -105,6 +105,7 @@ static bool parse_device(char *text, struct device *to)
 			      .boundary = strchr(parts[2], 'b'),
 			      .bridged = strchr(parts[2], 's'),
 			      .inward = strchr(parts[2], 'i'),
+			      .wraps = strchr(parts[2], 'w'),
 			      .inode = inode,
 			      .cookie = cookie};
 	return true;
