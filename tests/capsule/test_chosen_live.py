@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
 import subprocess
@@ -11,12 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nsight_capsule import stamp
 from nsight_report import hops
 from nsight_report.hops import records
 from nsight_report.losses import Ledger
 
 from capsule.bed import V4, Bed, exchange, run
 from capsule.stamping import Stamping, total
+from capsule.test_removal_live import BPFTOOL, loaded
 
 pytestmark = pytest.mark.live
 
@@ -66,6 +69,33 @@ def test_short_datagrams_that_differ_in_their_last_byte_are_not_taken_for_each_o
     different = [len(np.unique(keys[found["length"] == length], axis=0)) for length in range(1, 34)]
     # Only the first 32 bytes count.
     assert different == [2] * 32 + [1]
+
+
+def given(directory: Path, pid: int, ingress: int) -> int:
+    """Give a datagram with a socket, which came in by that device, to all programs of points; how many have drawn it since the start."""
+    head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + 8 + 4, 7, 0x4000, 64, 17, 0) + b"".join(
+        map(socket.inet_aton, V4)
+    )
+    frame = bytes(12) + b"\x08\x00" + head + struct.pack(">HHHH", 9, 7087, 8 + 4, 0) + b"data"
+    (directory / "frame").write_bytes(frame)
+    # struct __sk_buff: ingress_ifindex is its tenth word.
+    (directory / "context").write_bytes(bytes(36) + struct.pack("<I", ingress) + bytes(152))
+    for program in sorted(loaded(pid)):
+        if json.loads(run(BPFTOOL, "-j", "prog", "show", "id", str(program))).get("name") == "at_point":
+            files = ("data_in", str(directory / "frame"), "ctx_in", str(directory / "context"))
+            run(BPFTOOL, "prog", "run", "id", str(program), *files)
+    counts = stamp.ask(directory / "out", "counts")
+    return sum(of.get("drawn", 0) for of in counts.values())
+
+
+def test_a_datagram_that_came_in_by_a_device_is_not_drawn_again(bed: Bed, tmp_path: Path) -> None:
+    """Linux 6.12 keeps the sender's socket over veths and bridges, so that each device on the way would draw once more."""
+    with Stamping(
+        tmp_path / "out", "--point", f"{bed.name('h1')}:va", "--rate", "1", "--port", "7087"
+    ) as stamping:
+        assert given(tmp_path, stamping.child(), 0) == 1
+        assert given(tmp_path, stamping.child(), 7) == 1
+        stamping.end()
 
 
 HEAD = {socket.AF_INET: 20 + 8, socket.AF_INET6: 40 + 8}

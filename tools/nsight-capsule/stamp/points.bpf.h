@@ -144,7 +144,7 @@ static __always_inline bool fits(struct __sk_buff *skb, const struct nsc_config 
 	       !bpf_check_mtu(skb, 0, &device, NSC_BYTES, 0);
 }
 
-/* Whether the filter chooses this datagram; only sockets of this namespace count. */
+/* Whether the filter chooses this datagram; only those that a socket has sent count. */
 static __always_inline bool datagram_targeted(struct __sk_buff *skb, const struct nsc_config *c,
 					      struct packet *p)
 {
@@ -211,7 +211,13 @@ static __always_inline void maybe_born(struct __sk_buff *skb, const struct nsc_c
 	enum nsc_count what;
 
 	/* If the first device leads out, only the next kernel can use a capsule. */
-	if ((outward && !c->leave) || !drawn(c) || !datagram_targeted(skb, c, p) || !due(c, now))
+	if (outward && !c->leave)
+		return;
+	/* What came in by a device, such as the other end of a veth, was chosen or not where it was
+	 * sent. Some kernels keep its sender's socket all the way. */
+	if (skb->ingress_ifindex)
+		return;
+	if (!drawn(c) || !datagram_targeted(skb, c, p) || !due(c, now))
 		return;
 	count(point, NSC_C_DRAWN);
 	what = refusal(skb, c, p);
