@@ -207,8 +207,8 @@ static __always_inline void maybe_born(struct __sk_buff *skb, const struct nsc_c
 				       struct packet *p)
 {
 	struct nsc_capsule capsule, first;
-	__u64 now = bpf_ktime_get_ns();
 	enum nsc_count what;
+	__u64 now;
 
 	/* If the first device leads out, only the next kernel can use a capsule. */
 	if (outward && !c->leave)
@@ -217,7 +217,10 @@ static __always_inline void maybe_born(struct __sk_buff *skb, const struct nsc_c
 	 * sent. Some kernels keep its sender's socket all the way. */
 	if (skb->ingress_ifindex)
 		return;
-	if (!drawn(c) || !datagram_targeted(skb, c, p) || !due(c, now))
+	if (!drawn(c) || !datagram_targeted(skb, c, p))
+		return;
+	now = bpf_ktime_get_ns(); /* not earlier: it takes longer than all that is above */
+	if (!due(c, now))
 		return;
 	count(point, NSC_C_DRAWN);
 	what = refusal(skb, c, p);
