@@ -82,6 +82,20 @@ def test_a_request_in_several_reads_is_one_and_not_certain(tmp_path: Path) -> No
     assert losses == {"requests_in_several_calls": 1}
 
 
+def test_behind_a_request_in_several_reads_none_is_certain(tmp_path: Path) -> None:
+    """If the first two reads were two requests, the reply at 230 is to the second one."""
+    rows = [received(0, 0, 5, 10), received(0, 20, 25, 30), sent(0, 40, 45)]
+    for at in (200, 300):
+        rows += [received(0, at, at + 5, at + 10), sent(0, at + 30, at + 35)]
+    # On another connection, two replies were sent for the two reads.
+    rows += [received(1, 0, 5, 10), received(1, 20, 25, 30), sent(1, 40, 45), sent(1, 50, 55)]
+    rows += [received(1, 200, 205, 210), sent(1, 230, 235)]
+    made, losses = join(rows, tmp_path)
+    found = {(r["conn_id"], r["first_ns"]): r["certain"] for r in made}
+    assert found == {(0, 0): False, (0, 200): False, (0, 300): False, (1, 0): False, (1, 200): True}
+    assert losses == {"requests_in_several_calls": 2, "requests_behind_several_calls": 2}
+
+
 def test_what_has_no_other_half_is_counted_and_in_no_row(tmp_path: Path) -> None:
     rows = [
         # A greeting, a request with its reply, and one that the recording's end cut off.
@@ -225,6 +239,18 @@ def test_framed_requests_of_a_pipeline_are_joined_in_order(tmp_path: Path) -> No
         (0, 350, "get"), (10, 550, "get"), (20, 650, "get"), (310, 750, "set"),
     ]  # fmt: skip
     assert {(r["join"], r["certain"]) for r in made} == {("framing:memcached", True)}
+
+
+def test_requests_of_one_read_are_in_the_order_of_their_bytes(tmp_path: Path) -> None:
+    """The segment of the first one was sent again, and arrived last."""
+    rows = [
+        framed("get", received(0, 50, 100, 200, byte_start=0)),
+        framed("set", received(0, 10, 100, 200, byte_start=9)),
+        framed("VALUE", sent(0, 300, 350)), framed("STORED", sent(0, 400, 450)),
+    ]  # fmt: skip
+    made, losses = join(rows, tmp_path, "memcached")
+    assert losses == {}
+    assert sorted((r["request_type"], r["first_send_ns"]) for r in made) == [("get", 300), ("set", 400)]
 
 
 def test_behind_a_framed_request_without_reply_nothing_is_guessed(tmp_path: Path) -> None:

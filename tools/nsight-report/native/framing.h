@@ -50,8 +50,9 @@ void pcap_close(struct pcap *p);
  * skip: this many bytes belong to the message whatever they are; byte() is not called for them.
  * Inside them a hole in the stream is harmless; elsewhere the parser loses its state.
  */
-#define LINE_KEPT 512
-#define NEST_MAX  16
+#define LINE_KEPT   512
+#define NEST_MAX    16
+#define SPECIAL_MAX 16
 
 enum role { ROLE_UNKNOWN, ROLE_CLIENT, ROLE_SERVER };
 
@@ -69,15 +70,22 @@ struct parser {
 	/* Redis: elements still to come, by nesting depth */
 	int depth;
 	uint64_t todo[NEST_MAX];
-	bool ends; /* PostgreSQL: the framed message ends together with the protocol's message */
+	/* PostgreSQL: the framed message ends together with the protocol's message; this is its
+	 * first one; the client's last query was one of the extended protocol */
+	bool ends, first, extended;
 	/* HTTP; PostgreSQL uses status, too */
 	bool chunked, has_length, until_close;
 	int status;
 	uint64_t content_length;
 	struct parser *peer; /* the other direction, or NULL */
-	/* requests without a reply yet, oldest first; a set bit: HEAD */
-	uint64_t head_bits;
-	unsigned int n_requests;
+	/* HTTP: requests so far, and those without a reply yet; among the latter, oldest first, the
+	 * numbers of those whose method says what comes after the head of a reply */
+	uint64_t n_requests, n_waiting;
+	struct {
+		uint64_t number;
+		bool connect; /* CONNECT; else HEAD */
+	} special[SPECIAL_MAX];
+	unsigned int n_special;
 	uint64_t begin; /* offset of the message's first byte; set before that byte is parsed */
 	/* HTTP/2: what ends is a message of stream key with n_bytes bytes, unless silent */
 	bool silent;

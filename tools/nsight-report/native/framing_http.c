@@ -6,25 +6,34 @@
 #include <string.h>
 #include <strings.h>
 
-#define HEAD_MAX     (1u << 20)
-#define REQUESTS_MAX 64
+#define HEAD_MAX   (1u << 20)
+#define METHOD_MAX 23
 
 enum { START_LINE, HEADER, CHUNK_SIZE, CHUNK_END, TRAILER };
 
+/* Any word in upper case: WebDAV, caches and others have methods of their own. */
 static bool is_method(const char *p, size_t n)
 {
-	static const char *const methods[] = {"GET",	 "HEAD",    "POST",  "PUT",  "DELETE",
-					      "CONNECT", "OPTIONS", "TRACE", "PATCH"};
+	size_t len = 0;
 
-	for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++)
-		if (strlen(methods[i]) == n && !memcmp(methods[i], p, n))
-			return true;
-	return false;
+	while (len < n && ((p[len] >= 'A' && p[len] <= 'Z') || p[len] == '-' || p[len] == '_'))
+		len++;
+	return n && n <= METHOD_MAX && len == n;
+}
+
+/* Reply number n_requests will have no body, or is followed by another protocol. */
+static bool remember(struct parser *x, bool connect)
+{
+	if (x->n_special == SPECIAL_MAX)
+		return false;
+	x->special[x->n_special].number = x->n_requests;
+	x->special[x->n_special++].connect = connect;
+	return true;
 }
 
 static bool plausible(enum role role, const uint8_t *p, size_t n)
 {
-	const uint8_t *space = memchr(p, ' ', n < 16 ? n : 16);
+	const uint8_t *space = memchr(p, ' ', n < METHOD_MAX + 1 ? n : METHOD_MAX + 1);
 
 	(void)role;
 	if (n >= 8 && !memcmp(p, "HTTP/1.", 7))
@@ -41,6 +50,10 @@ static enum verdict start_line(struct parser *x)
 	x->chunked = x->has_length = false;
 	x->content_length = 0;
 	x->status = 0;
+	if (!x->line_len && x->role == ROLE_CLIENT) { /* to be ignored: RFC 9112, 2.2 */
+		set_type(x, "empty", 5, false);
+		return DONE;
+	}
 	if (x->line_len >= 8 && !memcmp(x->line, "HTTP/1.", 7)) {
 		word = line_word(x, 1, &n);
 		if (!word || n != 3 || !parse_u64(word, n, &status) || status < 100)
@@ -48,18 +61,22 @@ static enum verdict start_line(struct parser *x)
 		x->status = status;
 		set_type(x, word, n, false);
 	} else {
+		const char *version = line_word(x, 2, &n);
+
+		/* The end of a long line is not kept. */
+		if (x->line_len <= LINE_KEPT &&
+		    (!version || n < 7 || memcmp(version, "HTTP/1.", 7)))
+			return WRONG;
 		word = line_word(x, 0, &n);
 		if (!word || !is_method(word, n))
 			return WRONG;
 		set_type(x, word, n, false);
-		/* Replies come in the order of the requests; a reply to HEAD has no body. */
-		if (x->n_requests < REQUESTS_MAX) {
-			uint64_t bit = n == 4 && !memcmp(word, "HEAD", 4);
-
-			x->head_bits &= ~(1ull << x->n_requests);
-			x->head_bits |= bit << x->n_requests;
-			x->n_requests++;
-		}
+		if (n == 4 && !memcmp(word, "HEAD", 4) && !remember(x, false))
+			return WRONG;
+		if (n == 7 && !memcmp(word, "CONNECT", 7) && !remember(x, true))
+			return WRONG;
+		x->n_requests++;
+		x->n_waiting++;
 	}
 	x->state = HEADER;
 	return MORE;
@@ -82,29 +99,46 @@ static bool header_is(const struct parser *x, const char *name, const char **val
 	return true;
 }
 
-/* A reply has begun: was its request a HEAD? */
-static bool answers_head(struct parser *x)
+enum { ANY, HEAD, CONNECT };
+
+/* A final reply has begun: what was its request? Replies come in the order of the requests. */
+static int answered(struct parser *x)
 {
 	struct parser *peer = x->peer;
-	bool head;
+	uint64_t number;
+	int method;
 
-	if (!peer || !peer->n_requests)
-		return false;
-	head = peer->head_bits & 1;
-	peer->head_bits >>= 1;
-	peer->n_requests--;
-	return head;
+	if (!peer || !peer->n_waiting)
+		return ANY;
+	number = peer->n_requests - peer->n_waiting--;
+	if (!peer->n_special || peer->special[0].number != number)
+		return ANY;
+	method = peer->special[0].connect ? CONNECT : HEAD;
+	memmove(peer->special, peer->special + 1, --peer->n_special * sizeof(peer->special[0]));
+	return method;
+}
+
+/* Another protocol follows, in both directions. */
+static enum verdict stop(struct parser *x)
+{
+	x->stopped = true;
+	if (x->peer)
+		x->peer->stopped = true;
+	return DONE;
 }
 
 static enum verdict head_done(struct parser *x)
 {
-	if (x->status == 101) {
-		x->stopped = true; /* another protocol follows */
-		return DONE;
-	}
+	int method;
+
+	if (x->status == 101)
+		return stop(x);
 	if (x->status && x->status < 200)
 		return DONE; /* interim: the final reply follows */
-	if (x->status && (answers_head(x) || x->status == 204 || x->status == 304))
+	method = x->status ? answered(x) : ANY;
+	if (method == CONNECT && x->status < 300)
+		return stop(x);
+	if (x->status && (method == HEAD || x->status == 204 || x->status == 304))
 		return DONE;
 	if (x->chunked) {
 		x->state = CHUNK_SIZE;

@@ -68,6 +68,7 @@ static enum verdict binary_byte(struct parser *x, uint8_t c)
 {
 	const uint8_t *h = (const uint8_t *)x->line;
 	const char *name;
+	uint64_t length;
 
 	x->line[x->line_len++] = c;
 	if (x->line_len < 24)
@@ -76,7 +77,15 @@ static enum verdict binary_byte(struct parser *x, uint8_t c)
 	if (!name)
 		return WRONG;
 	set_type(x, name, strlen(name), false);
-	return ends_after(x, (uint64_t)h[8] << 24 | h[9] << 16 | h[10] << 8 | h[11]);
+	length = (uint64_t)h[8] << 24 | h[9] << 16 | h[10] << 8 | h[11];
+	if (h[0] == 0x81 && h[1] == 0x10 &&
+	    h[2] + h[3]) { /* one of the statistics; the last has no name */
+		x->skip = length;
+		x->last_skip = false;
+		line_reset(x);
+		return MORE;
+	}
+	return ends_after(x, length);
 }
 
 /* A data block and its \r\n; word i of the line is the length. */

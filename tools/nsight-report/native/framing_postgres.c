@@ -5,7 +5,8 @@
  *
  * A request is everything that a client sends up to a message that the server answers as a whole (a
  * simple query, Sync, ...). A reply is everything that is sent up to ReadyForQuery, or until it is
- * the client's turn (authentication, COPY from the client).
+ * the client's turn (authentication, COPY from the client). A server's error that ends the
+ * connection is a reply, too; a notification is none.
  */
 #include "framing.h"
 #include "util.h"
@@ -70,6 +71,11 @@ static enum verdict of_client(struct parser *x, char type, uint32_t n)
 		     {'d', "copy"},    {'c', "copy"},	  {'f', "copy"}};
 
 	x->ends = strchr("QSFXpcf", type);
+	if (strchr("QPBE", type))
+		x->extended = type != 'Q';
+	/* The end of COPY in the extended protocol is answered after the Sync behind it. */
+	if ((type == 'c' || type == 'f') && x->extended)
+		x->ends = false;
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (names[i].type == type)
 			name(x, names[i].name);
@@ -86,13 +92,23 @@ static enum verdict of_client(struct parser *x, char type, uint32_t n)
 
 static enum verdict of_server(struct parser *x, char type, uint32_t n)
 {
+	bool first = x->first;
+
+	x->first = false;
 	x->ends = type == 'Z' || type == 'G';
+	if (type == 'A' && first) { /* what a client listens to comes at any time */
+		name(x, "notification");
+		x->ends = true;
+		return rest(x, n);
+	}
 	if (type == 'W') {
 		x->stopped = true; /* replication: both sides send at any time */
 		return DONE;
 	}
-	if (type == 'E')
+	if (type == 'E') {
 		name(x, "error");
+		x->until_close = true; /* unless more follows */
+	}
 	if (x->ends)
 		name(x, type == 'Z' ? "ready" : "copy-in");
 	if (type != 'R' || n < 4)
@@ -170,6 +186,7 @@ static enum verdict byte(struct parser *x, uint8_t c)
 	if (!x->in_message) {
 		line_reset(x);
 		x->state = HEAD;
+		x->first = true;
 		/* A one-letter answer says whether the connection is encrypted from here on. */
 		if (x->role != ROLE_CLIENT && x->peer && x->peer->status == ASKED_SSL &&
 		    (c == 'S' || c == 'G' || c == 'N')) {

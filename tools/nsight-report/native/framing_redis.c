@@ -90,8 +90,10 @@ static enum verdict line(struct parser *x)
 	uint64_t value = 0;
 	bool null;
 
-	if (!x->line_len) /* an empty inline command; in a reply it would be an error */
+	if (!x->line_len) { /* an inline command without words; in a reply it would be an error */
+		set_type(x, "empty", 5, false);
 		return x->role == ROLE_CLIENT ? DONE : WRONG;
+	}
 	if (x->line_len > sizeof(x->line))
 		n = sizeof(x->line) - 1;
 	if (x->role == ROLE_CLIENT && !x->depth && c != '*') {
@@ -115,6 +117,8 @@ static enum verdict line(struct parser *x)
 	null = n == 2 && !memcmp(text, "-1", 2);
 	if (!null && !parse_u64(text, n, &value))
 		return WRONG;
+	if (x->role == ROLE_CLIENT && !x->depth && (null || !value))
+		set_type(x, "empty", 5, false);
 	switch (c) {
 	case '$':
 	case '!':

@@ -92,13 +92,14 @@ def _requests(
     ledger.add("messages_without_frame", int(np.count_nonzero(unknown)))
     asks = (rows["tx"] == 1) == (role[rows["conn_id"]] == CLIENT)
     keep = ~(unpaired(rows, asks, is_framed & ~unknown, types, framing, ledger) | unknown)
+    breaks = _breaks(rows["conn_id"], unknown)
     if not keep.all():  # a copy of a million rows takes a second
-        rows, is_framed, asks = rows[keep], is_framed[keep], asks[keep]
+        rows, is_framed, asks, breaks = rows[keep], is_framed[keep], asks[keep], breaks[:, keep]
     conn = rows["conn_id"]
     is_client = role[conn] == CLIENT
     is_udp = connections["proto"][conn] == _UDP
     unsure = may_stay_unanswered(rows, asks, types, framing)
-    found = exchanges(rows, asks, is_udp, is_framed & ~is_udp, unsure, ledger)
+    found = exchanges(rows, asks, is_udp, is_framed & ~is_udp, unsure, breaks, ledger)
     client = is_client[found.ask]
     made = np.zeros(len(client), _ROW)
     for name, values in measure(rows, found, client, ledger).items():
@@ -110,6 +111,15 @@ def _requests(
         made[name] = connections[name][conn[found.ask]]
     made["parent_request_id"] = -1
     return made
+
+
+def _breaks(conn: I64, unknown: np.ndarray) -> I64:
+    """By row, how many of its connection's rows are ``unknown`` so far, and how many in all."""
+    if not unknown.any():
+        return np.zeros((2, len(conn)), np.int64)
+    total = np.append(0, np.cumsum(unknown))
+    first, behind = np.searchsorted(conn, conn), np.searchsorted(conn, conn, "right")
+    return np.stack([total[1:] - total[first], total[behind] - total[first]])
 
 
 def _identity(rows: Rows, found: Exchanges) -> dict[str, I64]:

@@ -47,12 +47,13 @@ class Exchanges:
 
 
 def exchanges(
-    rows: Rows, asks: Bool, is_udp: Bool, is_framed: Bool, unsure: Bool, ledger: Ledger
+    rows: Rows, asks: Bool, is_udp: Bool, is_framed: Bool, unsure: Bool, breaks: I64, ledger: Ledger
 ) -> Exchanges:
     """Join ``rows``, which are in order of connection and time, and of whole connections.
 
     ``asks``: rows that belong to a request, all others belong to replies; ``is_udp``, ``is_framed``: how their connections are joined;
-    ``unsure``: framed requests that may stay unanswered.
+    ``unsure``: framed requests that may stay unanswered; ``breaks``: messages without a frame, which are not among the rows, before
+    each row in its connection, and in all of that.
     """
     numbered = is_framed & (rows["stream_id"] > 0)
     streams = np.flatnonzero(numbered)
@@ -61,7 +62,7 @@ def exchanges(
     return Exchanges.both(
         _by_alternation(rows[plain]["conn_id"], asks[plain], is_udp[plain], plain, ledger),
         Exchanges.both(
-            _in_order(rows[framed]["conn_id"], asks[framed], unsure[framed], framed, ledger),
+            _in_order(rows[framed], asks[framed], unsure[framed], breaks[:, framed], framed, ledger),
             _by_stream(rows[streams]["conn_id"], rows[streams]["stream_id"], asks[streams], streams, ledger),
         ),
     )
@@ -87,10 +88,11 @@ def _by_alternation(conn: I64, asks: Bool, udp: Bool, place: I64, ledger: Ledger
     several, is_udp = size[turn] > 1, udp[begins[turn]]
     ledger.add("requests_ambiguous", int(size[turn][several & is_udp].sum()))
     ledger.add("requests_in_several_calls", int(np.count_nonzero(several & ~is_udp)))
-    behind = is_udp & _some_unanswered(
+    behind = ~several & _some_unanswered(
         conn[begins[turn]], size[turn] - size[np.minimum(turn + 1, len(size) - 1)]
     )
-    ledger.add("earlier_datagrams_unanswered", int(np.count_nonzero(behind & ~several)))
+    ledger.add("earlier_datagrams_unanswered", int(np.count_nonzero(behind & is_udp)))
+    ledger.add("requests_behind_several_calls", int(np.count_nonzero(behind & ~is_udp)))
     keep = ~(several & is_udp)
     turn, certain = turn[keep], ~(several | behind)[keep]
     join = np.where(is_udp[keep], UDP, ALTERNATION)
@@ -101,7 +103,7 @@ def _by_alternation(conn: I64, asks: Bool, udp: Bool, place: I64, ledger: Ledger
 
 
 def _some_unanswered(conn: I64, more: I64) -> Bool:
-    """By turn: whether an earlier turn of its connection left more datagrams unanswered than later ones made up for."""
+    """By turn: whether an earlier turn of its connection left more messages unanswered than later ones made up for."""
     waiting, _ = _waiting(conn, more)
     before = np.append(0, waiting[:-1])[: len(conn)]
     return (before > 0) & np.append(False, conn[1:] == conn[:-1])[: len(conn)]
@@ -123,13 +125,23 @@ def _waiting(conn: I64, step: I64) -> tuple[I64, Bool]:
     return own - low, below
 
 
-def _in_order(conn: I64, asks: Bool, unsure: Bool, place: I64, ledger: Ledger) -> Exchanges:
+def _in_order(messages: Rows, asks: Bool, unsure: Bool, breaks: I64, place: I64, ledger: Ledger) -> Exchanges:
     """The n-th reply of a connection belongs to the n-th request. ``place``: as in ``_by_alternation``.
 
-    A part of the connection is joined if every request has its reply at its end. After the last such end, only requests that were
+    What lies between two messages without a frame (``breaks``) is numbered like a connection. A part of it is joined if every request
+    has its reply at its end. After the last such end, only requests that were
     all read before any reply are joined: otherwise one lost reply, or one request without reply, would shift all others. None is
-    joined there if one of them may stay unanswered.
+    joined there if one of them may stay unanswered, or if a message without a frame follows.
+
+    A reply too many may be one to a request before the recording, and all replies before it are shifted then. If two requests
+    ever waited together, the client does not wait for replies, and no request before that reply is joined.
     """
+    # A request counts from its begin: it may be answered before it was read as a whole.
+    since = np.where(asks & (messages["begun_ns"] >= 0), messages["begun_ns"], messages["at_ns"])
+    order = np.lexsort((since, breaks[0], messages["conn_id"]))
+    asks, unsure, breaks, place = asks[order], unsure[order], breaks[:, order], place[order]
+    conn = _groups(messages["conn_id"][order], breaks[0])
+    after_break, before_break = breaks[0] > 0, breaks[0] < breaks[1]
     waiting, extra = _waiting(conn, np.where(asks, 1, -1))
     ledger.add("replies_without_request", int(np.count_nonzero(extra)))
     rows = np.arange(len(conn))
@@ -142,14 +154,23 @@ def _in_order(conn: I64, asks: Bool, unsure: Bool, place: I64, ledger: Ledger) -
     before_any = ask < first_answer[ask]
     # Of the open part at the end, either all or none.
     shifted = np.zeros(len(conn), bool)
-    odd = ask[~closed & (~before_any | unsure[ask])]
+    odd = ask[~closed & (~before_any | unsure[ask] | before_break[ask])]
     shifted[np.isin(conn, np.unique(conn[odd]))] = True
-    sure = closed | ~shifted[ask]
+    before_extra = ask < _last_of(conn, np.where(extra, rows, -1))[ask]
+    together = after_break | (_last_of(conn, waiting) > 1)
+    sure = (closed | ~shifted[ask]) & ~(before_extra & together[ask])
     ledger.add("requests_ambiguous", int(np.count_nonzero(~sure)))
     ledger.add("requests_without_reply", int(np.count_nonzero(sure & (joined < 0))))
     keep = sure & (joined >= 0)
     one, other = place[ask[keep]], place[reply[keep]]
-    return Exchanges(one, one, other, other, np.full(len(one), FRAMING), np.ones(len(one), bool))
+    certain = ~(before_extra | after_break[ask])[keep]
+    ledger.add("requests_near_unknown_messages", int(np.count_nonzero(~certain)))
+    return Exchanges(one, one, other, other, np.full(len(one), FRAMING), certain)
+
+
+def _groups(one: I64, other: I64) -> I64:
+    """Numbers of the runs of equal pairs."""
+    return np.cumsum(np.append(True, (one[1:] != one[:-1]) | (other[1:] != other[:-1]))[: len(one)])
 
 
 def _by_stream(conn: I64, stream: I64, asks: Bool, place: I64, ledger: Ledger) -> Exchanges:

@@ -20,7 +20,7 @@ Rows = npt.NDArray[Any]  # of the type ROW
 COPIED = {
     "conn_id": np.int64, "message_id": np.int64, "first_ns": np.int64, "arrival_last_ns": np.int64, "handoff_ns": np.int64, "call_ns": np.int64,
     "app_ns": np.int64, "driver_ns": np.int64, "completion_ns": np.int64, "acked_ns": np.int64, "nbytes": np.int64, "pid": np.int32, "tid": np.int32,
-    "comm": np.int32, "request_type": np.int32, "stream_id": np.int64,
+    "comm": np.int32, "request_type": np.int32, "stream_id": np.int64, "byte_start": np.int64, "begun_ns": np.int64,
 }  # fmt: skip
 #: ``at_ns``: when the application got it (received: the read returned) or passed it on (sent: the call was entered).
 ROW = np.dtype([*COPIED.items(), ("at_ns", np.int64), ("tx", np.int8)])
@@ -32,7 +32,7 @@ WORDS = ("comm", "request_type", "laddr", "raddr")
 
 class Connections:
     """By connection: ``OF_CONNECTION``, ``first_tx`` (its first message was sent); -1 if it has no message.
-    ``surplus``: how many more messages have a type than have none."""
+    ``surplus``: how many more messages have a type than have none; a message of a numbered stream counts more than all others."""
 
     def __init__(self) -> None:
         self._of = {name: np.full(0, -1) for name in (*OF_CONNECTION, "first_tx", "surplus")}
@@ -55,7 +55,9 @@ class Connections:
             self[name][found[new]] = batch[name][first[new]]
         self["first_tx"][found[new]] = batch["tx"][first[new]]
         self["surplus"][found[new]] = 0
-        np.add.at(self["surplus"], conn, np.where(batch["request_type"] < 0, -1, 1))
+        # Calls with nothing but HTTP/2's own frames may be more than those with messages.
+        counts = np.where(batch["stream_id"] > 0, 1 << 40, np.where(batch["request_type"] < 0, -1, 1))
+        np.add.at(self["surplus"], conn, counts)
 
 
 def by_connection(
@@ -66,7 +68,7 @@ def by_connection(
     ``words``: for ``WORDS``, the texts and their numbers; grows.
     """
     runs, connections = (
-        Runs(scratch / "requests.messages", ROW, ("conn_id", "at_ns", "tx", "message_id")),
+        Runs(scratch / "requests.messages", ROW, ("conn_id", "at_ns", "tx", "byte_start", "message_id")),
         Connections(),
     )
     names = [*COPIED, "last_ns", "direction", *OF_CONNECTION]

@@ -2,8 +2,9 @@
 """Messages of framed connections that are no half of a request by their protocol: without these, the others are joined in order.
 
 An interim reply of HTTP (100 Continue) is followed by the reply. memcached answers no request with ``noreply``, and a quiet one
-only sometimes. Redis pushes what a client subscribed to: in RESP3 such a message has its own type. In RESP2 it looks like a reply,
-so from the first subscription of a connection on it is not known which messages are replies.
+only sometimes. PostgreSQL answers no goodbye, and sends notifications at any time. Redis pushes what a client subscribed to: in
+RESP3 such a message has its own type. In RESP2 it looks like a reply, as do commands that a replica is sent, so from the first
+subscription (PSYNC) of a connection on it is not known which messages are replies.
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ _QUIET_OPCODES = frozenset([
     "getq", "getkq", "setq", "addq", "replaceq", "deleteq", "incrementq", "decrementq", "quitq", "flushq", "appendq", "prependq", "gatq",
 ])  # fmt: skip
 _PUSH = "push"
-_SUBSCRIBES = frozenset(["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR"])
+_SUBSCRIBES = frozenset(["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR", "PSYNC", "SYNC"])
+#: Requests and replies that stand alone, by protocol.
+_ALONE = {
+    "http": (frozenset(["empty"]), frozenset()),
+    "redis": (frozenset(["empty"]), frozenset()),
+    "postgres": (frozenset(["terminate", "cancel"]), frozenset(["notification"])),
+}  # fmt: skip
 
 
 def unpaired(
@@ -33,15 +40,16 @@ def unpaired(
 ) -> Bool:
     """Which of ``rows`` (in order of connection and time) belong to no pair of request and reply; all but interim replies are counted."""
     of = rows["request_type"]
+    asked, answered = _ALONE.get(framing or "", (frozenset(), frozenset()))
+    alone = is_framed & asks & _has(of, types, lambda word: word in asked or word.endswith(NOREPLY))
+    told = is_framed & ~asks & _has(of, types, lambda word: word in answered)
+    ledger.add("requests_without_reply", int(np.count_nonzero(alone)))
+    ledger.add("replies_without_request", int(np.count_nonzero(told)))
     if framing == "http":
-        return is_framed & ~asks & _has(of, types, lambda word: len(word) == 3 and word[0] == "1")
-    if framing == "memcached":
-        alone = is_framed & asks & _has(of, types, lambda word: word.endswith(NOREPLY))
-        ledger.add("requests_without_reply", int(np.count_nonzero(alone)))
-        return alone
+        return alone | is_framed & ~asks & _has(of, types, _is_interim)
     if framing == "redis":
-        return _of_redis(rows["conn_id"], of, asks, is_framed, types, ledger)
-    return np.zeros(len(rows), bool)
+        return alone | _of_redis(rows["conn_id"], of, asks, is_framed & ~alone, types, ledger)
+    return alone | told
 
 
 def may_stay_unanswered(rows: Rows, asks: Bool, types: dict[str, int], framing: str | None) -> Bool:
@@ -68,6 +76,11 @@ def _of_redis(conn: I64, of: I64, asks: Bool, is_framed: Bool, types: dict[str, 
     ledger.add("requests_without_reply", int(np.count_nonzero(confirmed)))
     ledger.add("requests_ambiguous", int(np.count_nonzero(unclear & asks)))
     return pushed | confirmed | unclear
+
+
+def _is_interim(status: str) -> bool:
+    # After 101 another protocol follows, and no other reply.
+    return len(status) == 3 and status[0] == "1" and status != "101"
 
 
 def _has(of: I64, types: dict[str, int], wanted: Callable[[str], bool]) -> Bool:
