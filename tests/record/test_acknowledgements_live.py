@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The time when the peer acknowledged a reply agrees with the unacknowledged bytes of the sender's socket."""
+"""The times when the driver was done with a reply and when the peer acknowledged it agree with what the sender's socket shows."""
 
 import fcntl
 import os
@@ -86,7 +86,11 @@ def test_replies_are_acknowledged_when_nothing_of_them_is_left_in_the_socket(tmp
         acked = sent.loc[sent["rport"] == rport, "acked_ns"].tolist()
         assert len(acked) == N
         assert all(early < at <= late for at, (early, late) in zip(acked, bounds, strict=True))
+        of = sent[sent["rport"] == rport]
+        assert of["completion_ns"].notna().all()
+        assert (of["driver_ns"] <= of["completion_ns"]).all() and (of["completion_ns"] <= of["acked_ns"]).all()
     requests = capture.requests
+    assert sorted(requests["completion_ns"].tolist()) == sorted(sent["completion_ns"].tolist())
     assert sorted(requests["acked_ns"].tolist()) == sorted(sent["acked_ns"].tolist())
     assert (requests["acked_ns"] >= requests["last_ns"]).all()
     # At least one acknowledgement was delayed, as a receiver does that waits for data to send with it.

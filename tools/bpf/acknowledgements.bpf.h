@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * When the peer acknowledged sent data. The kernel calls a sock_ops program for the last byte of
- * each send call if such a program has set a flag on the socket (Linux 6.15). Applications do not
- * notice.
+ * When the driver had given sent data to the device, and when the peer acknowledged it. The kernel
+ * calls a sock_ops program for the last byte of each send call if such a program has set a flag on
+ * the socket (Linux 6.15). Applications do not notice.
  */
 #ifndef NSIGHT_ACKNOWLEDGEMENTS_BPF_H
 #define NSIGHT_ACKNOWLEDGEMENTS_BPF_H
@@ -12,9 +12,11 @@
 /* From kernels that may be newer than the installed headers */
 #define SK_BPF_CB_FLAGS		       1009
 #define SK_BPF_CB_TX_TIMESTAMPING      1
+#define BPF_SOCK_OPS_TSTAMP_SND_SW_CB  17
 #define BPF_SOCK_OPS_TSTAMP_ACK_CB     19
 #define BPF_SOCK_OPS_TSTAMP_SENDMSG_CB 20
 #define SOL_SOCKET		       1
+#define SCM_TSTAMP_SND		       0
 #define SCM_TSTAMP_ACK		       2
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -42,23 +44,31 @@ extern int bpf_sock_ops_enable_tx_tstamp(struct bpf_sock_ops_kern *ctx, __u64 fl
 __u64 n_asked, n_not_asked;
 volatile bool ask_no_more;
 
-static __always_inline void acknowledged(struct bpf_sock_ops_kern *ctx)
+static __always_inline void completed(struct bpf_sock_ops_kern *ctx, __u32 what)
 {
-	struct sock *sk = ctx->sk;
-	struct nsr_message m = {.fd = -1, .aux = SCM_TSTAMP_ACK};
+	struct sk_buff *skb = ctx->skb;
+	struct nsr_message m = {.fd = -1, .aux = what};
 	__u64 now = bpf_ktime_get_ns();
 	struct nsr_control *c = control();
 	struct addresses a = {};
 	struct tcp_bytes bytes;
 	bool v6;
 
-	if (!c || !of_socket(sk, of_server, &m, &a, &v6))
+	if (!c || !of_socket(ctx->sk, of_server, &m, &a, &v6))
 		return;
-	/* The segment waits in the socket without headers. */
-	if (bpf_probe_read_kernel(&bytes, sizeof(bytes), &ctx->skb->cb))
-		return;
-	m.seq = bytes.seq;
-	m.len = bytes.end_seq - bytes.seq;
+	if (what == SCM_TSTAMP_ACK) {
+		/* The segment waits in the socket without headers. */
+		if (bpf_probe_read_kernel(&bytes, sizeof(bytes), &skb->cb))
+			return;
+		m.seq = bytes.seq;
+		m.len = bytes.end_seq - bytes.seq;
+	} else {
+		/* Below TCP the control block is another's: the key is the last byte's number. */
+		struct skb_shared_info *shared = (void *)(skb->head + skb->end);
+
+		m.seq = BPF_CORE_READ(shared, tskey);
+		m.len = 1;
+	}
 	put_message(c, NSR_COMPLETION, now, v6, &m, &a, 0);
 }
 
@@ -81,7 +91,11 @@ int on_sock_ops(struct bpf_sock_ops *ctx)
 		break;
 	case BPF_SOCK_OPS_TSTAMP_ACK_CB:
 		kernel = bpf_cast_to_kern_ctx(ctx);
-		acknowledged(kernel);
+		completed(kernel, SCM_TSTAMP_ACK);
+		break;
+	case BPF_SOCK_OPS_TSTAMP_SND_SW_CB:
+		kernel = bpf_cast_to_kern_ctx(ctx);
+		completed(kernel, SCM_TSTAMP_SND);
 		break;
 	}
 	return 1;

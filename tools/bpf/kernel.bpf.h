@@ -218,6 +218,7 @@ struct skb_shared_hwtstamps {
 
 struct skb_shared_info {
 	struct skb_shared_hwtstamps hwtstamps;
+	__u32 tskey;
 };
 
 struct irqaction {

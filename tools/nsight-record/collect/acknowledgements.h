@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* When peers acknowledged sent data: loads a program for sockets, if requested. */
+/* When the driver was done with sent data and when peers acknowledged it, if requested. */
 #ifndef NSIGHT_COLLECT_ACKNOWLEDGEMENTS_H
 #define NSIGHT_COLLECT_ACKNOWLEDGEMENTS_H
 

@@ -185,7 +185,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--acknowledgements",
         action="store_true",
-        help="also record when peers acknowledged data sent by TCP (recorder bpf, Linux 6.15); costs two BPF programs per send call",
+        help="also record when the driver was done with data sent by TCP and when peers acknowledged it (recorder bpf, Linux 6.15); runs a BPF program up to four times per send call",
     )
     p.add_argument(
         "--payload",
