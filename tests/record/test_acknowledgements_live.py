@@ -88,7 +88,9 @@ def test_replies_are_acknowledged_when_nothing_of_them_is_left_in_the_socket(tmp
         assert all(early < at <= late for at, (early, late) in zip(acked, bounds, strict=True))
         of = sent[sent["rport"] == rport]
         assert of["completion_ns"].notna().all()
-        assert (of["driver_ns"] <= of["completion_ns"]).all() and (of["completion_ns"] <= of["acked_ns"]).all()
+        assert (of["driver_ns"] <= of["completion_ns"]).all() and (
+            of["completion_ns"] <= of["acked_ns"]
+        ).all()
     requests = capture.requests
     assert sorted(requests["completion_ns"].tolist()) == sorted(sent["completion_ns"].tolist())
     assert sorted(requests["acked_ns"].tolist()) == sorted(sent["acked_ns"].tolist())

@@ -11,7 +11,7 @@ import pytest
 from machinery.made_up.tables import message, table
 from nsight_report.errors import BadInput
 from nsight_report.lifetimes.stage import _ahead
-from nsight_report.tables.external_sort import Runs
+from nsight_report.tables.external_sort import Runs, columns_of, joined, rows_of
 from nsight_report.tables.messages import Messages
 from nsight_report.timeline.exposure import _among
 from nsight_report.timeline.occupancy import Asked
@@ -42,6 +42,18 @@ def test_runs_are_in_order_of_every_key(
     runs.add(rows(*given))
     found = np.concatenate([np.zeros(0, ROW), *runs.merged()])
     assert found["place"].tolist() == places
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, 2048, 5000])
+def test_rows_and_columns_are_made_from_each_other(n_rows: int) -> None:
+    columns = {"ts": np.arange(n_rows) * 3, "number": np.arange(n_rows)[::-1]}
+    made = rows_of(ROW, {**columns, "place": -1})
+    assert made.dtype == ROW
+    found = columns_of(joined([made[:1], made[1:]]), ["place", "number", "ts"])
+    assert list(found) == ["place", "number", "ts"]
+    assert all(found[name].tolist() == of.tolist() for name, of in columns.items())
+    assert found["place"].tolist() == [-1] * n_rows
+    assert all(of.flags.c_contiguous for of in found.values())
 
 
 @pytest.mark.parametrize("ids", [[3, 4, 7, 9], [9, 4, 3, 7]])

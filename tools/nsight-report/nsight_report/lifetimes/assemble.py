@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..losses import Ledger
 from ..tables import schema
-from ..tables.external_sort import Rows, Runs, row_type, to_table
+from ..tables.external_sort import Rows, Runs, row_type, rows_of, to_table
 from ..tables.store import Writer, Written, writing
 from .columns import I64, NONE, Events, Vocabulary
 from .stamps import NIC_SOURCES
@@ -160,19 +160,19 @@ class Messages:
         return np.array([place[word] for word in words], np.int64)
 
     def _add(self, columns: Columns, n_before: int) -> None:
-        rows = np.zeros(len(columns["conn_id"]), _ROW)
-        rows["first_ns"], rows["last_ns"] = _ends(columns, self._ledger)
-        rows["latency_ns"] = rows["last_ns"] - rows["first_ns"]
-        for name in (*_TIMES, *_PLAIN, "direction", "comm", "nic_source", "request_type"):
-            rows[name] = columns[name]
-        rows["begin_tid"] = NONE
-        rows["conn_id"] += n_before
-        rows["netns"] = self._vocabulary.namespaces[columns["netns"]] if len(rows) else 0
+        of = self._vocabulary
+        first, last = _ends(columns, self._ledger)
+        made: dict[str, npt.NDArray[Any] | int] = {
+            name: columns[name]
+            for name in (*_TIMES, *_PLAIN, "direction", "comm", "nic_source", "request_type")
+        }
+        made |= {"first_ns": first, "last_ns": last, "latency_ns": last - first, "begin_tid": NONE}
+        made |= {"conn_id": columns["conn_id"] + n_before, "timestamps": _stamps(columns)}
+        made["netns"] = of.namespaces[columns["netns"]] if len(first) else 0
         for side, text, port in (("local", "laddr", "lport"), ("remote", "raddr", "rport")):
-            rows[text] = self._vocabulary.endpoint_address[columns[side]]
-            rows[port] = self._vocabulary.endpoint_port[columns[side]]
-        rows["timestamps"] = _stamps(columns)
-        self._runs.add(rows)
+            made[text] = of.endpoint_address[columns[side]]
+            made[port] = of.endpoint_port[columns[side]]
+        self._runs.add(rows_of(_ROW, made))
 
     def write(self) -> Written:
         """Write all messages, numbered."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ..losses import Ledger
 from ..tables import schema
-from ..tables.external_sort import Runs, row_type, to_table
+from ..tables.external_sort import Runs, row_type, rows_of, to_table
 from ..tables.messages import Messages
 from ..tables.store import Writer, Written, writing
 from .exchanges import FRAMING, JOINS, Exchanges, exchanges
@@ -93,24 +93,31 @@ def _requests(
     asks = (rows["tx"] == 1) == (role[rows["conn_id"]] == CLIENT)
     keep = ~(unpaired(rows, asks, is_framed & ~unknown, types, framing, ledger) | unknown)
     breaks = _breaks(rows["conn_id"], unknown)
-    if not keep.all():  # a copy of a million rows takes a second
-        rows, is_framed, asks, breaks = rows[keep], is_framed[keep], asks[keep], breaks[:, keep]
+    if not keep.all():
+        rows, is_framed, asks, breaks = (
+            rows.take(np.flatnonzero(keep)),
+            is_framed[keep],
+            asks[keep],
+            breaks[:, keep],
+        )
     conn = rows["conn_id"]
     is_client = role[conn] == CLIENT
     is_udp = connections["proto"][conn] == _UDP
     unsure = may_stay_unanswered(rows, asks, types, framing)
     found = exchanges(rows, asks, is_udp, is_framed & ~is_udp, unsure, breaks, ledger)
     client = is_client[found.ask]
-    made = np.zeros(len(client), _ROW)
-    for name, values in measure(rows, found, client, ledger).items():
-        made[name] = values
-    for name, values in _identity(rows, found).items():
-        made[name] = values
-    made["role"] = role[conn[found.ask]]
-    for name in ("proto", "laddr", "lport", "raddr", "rport"):
-        made[name] = connections[name][conn[found.ask]]
-    made["parent_request_id"] = -1
-    return made
+    of = conn[found.ask]
+    facts = {name: connections[name][of] for name in ("proto", "laddr", "lport", "raddr", "rport")}
+    return rows_of(
+        _ROW,
+        {
+            **measure(rows, found, client, ledger),
+            **_identity(rows, found),
+            **facts,
+            "role": role[of],
+            "parent_request_id": -1,
+        },
+    )
 
 
 def _breaks(conn: I64, unknown: np.ndarray) -> I64:

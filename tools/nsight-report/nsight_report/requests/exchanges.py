@@ -59,11 +59,12 @@ def exchanges(
     streams = np.flatnonzero(numbered)
     framed = np.flatnonzero(is_framed & ~numbered)
     plain = np.flatnonzero(~is_framed)
+    conn = np.ascontiguousarray(rows["conn_id"])
     return Exchanges.both(
-        _by_alternation(rows[plain]["conn_id"], asks[plain], is_udp[plain], plain, ledger),
+        _by_alternation(conn[plain], asks[plain], is_udp[plain], plain, ledger),
         Exchanges.both(
-            _in_order(rows[framed], asks[framed], unsure[framed], breaks[:, framed], framed, ledger),
-            _by_stream(rows[streams]["conn_id"], rows[streams]["stream_id"], asks[streams], streams, ledger),
+            _in_order(rows.take(framed), asks[framed], unsure[framed], breaks[:, framed], framed, ledger),
+            _by_stream(conn[streams], rows["stream_id"][streams], asks[streams], streams, ledger),
         ),
     )
 

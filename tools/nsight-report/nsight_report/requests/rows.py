@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..tables.external_sort import Runs
+from ..tables.external_sort import Runs, rows_of
 from ..tables.messages import Messages
 
 I64 = npt.NDArray[np.int64]
@@ -81,11 +81,7 @@ def by_connection(
         batch = {name: values[chosen] for name, values in every.items()} | {
             "tx": sent[chosen].astype(np.int8)
         }
-        rows = np.empty(len(batch["conn_id"]), ROW)
-        for name in COPIED:
-            rows[name] = batch[name]
-        rows["tx"] = batch["tx"]
-        rows["at_ns"] = np.where(batch["tx"] == 1, batch["first_ns"], batch["last_ns"])
-        connections.add(batch, rows["at_ns"])
-        runs.add(rows)
+        at = np.where(batch["tx"] == 1, batch["first_ns"], batch["last_ns"])
+        connections.add(batch, at)
+        runs.add(rows_of(ROW, {**{name: batch[name] for name in COPIED}, "tx": batch["tx"], "at_ns": at}))
     return runs.merged(), connections
