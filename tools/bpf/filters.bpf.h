@@ -60,9 +60,10 @@ static __always_inline bool is_ours(__u16 protocol)
 /* A raw socket may have the protocol of TCP or UDP, too: it gets copies. */
 static __always_inline bool has_messages(const struct sock *sk)
 {
-	return sk->sk_protocol == IPPROTO_TCP
-		       ? sk->sk_type == SOCK_STREAM
-		       : sk->sk_protocol == IPPROTO_UDP && sk->sk_type == SOCK_DGRAM;
+	__u16 protocol = sk->sk_protocol, type = sk->sk_type;
+
+	return (protocol == IPPROTO_TCP && type == SOCK_STREAM) ||
+	       (protocol == IPPROTO_UDP && type == SOCK_DGRAM);
 }
 
 #endif

@@ -121,9 +121,9 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long fd)
 	}
 	c->sk = 0;
 	if (group_by == BY_COMM && !bpf_get_current_comm(&key, sizeof(key)))
-		observe(STAGE_ACCEPT, group_of_key(core, &key), now - c->time);
+		observe(core, STAGE_ACCEPT, group_of_key(core, &key), now - c->time);
 	else
-		observe(STAGE_ACCEPT, c->group_epoch == group_epoch ? c->group : GROUP_OTHER,
+		observe(core, STAGE_ACCEPT, c->group_epoch == group_epoch ? c->group : GROUP_OTHER,
 			now - c->time);
 	return 0;
 }

@@ -13,6 +13,11 @@
  * that has looked it up already, or for a packet under way that carries it. */
 #define LEAVING_NS 10000000000ull
 
+struct histogram *groups_histogram(const struct groups *g, int core, int place, int stage)
+{
+	return &((struct histograms *)(g->histograms + core * g->of_core))[place].of[stage];
+}
+
 void groups_begin(struct groups *g)
 {
 	g->of = calloc(g->n, sizeof(*g->of));
@@ -67,7 +72,7 @@ static void free_place(struct groups *g, __u32 place)
 
 	for (int core = 0; core < g->n_cores; core++)
 		for (int stage = 0; stage < N_STAGES; stage++)
-			move(&g->ended->of[stage], &g->histograms[core * g->n + place].of[stage]);
+			move(&g->ended->of[stage], groups_histogram(g, core, place, stage));
 	*group = (struct group){.number = g->next_number++, .began = clock_ns(CLOCK_REALTIME)};
 	bpf_map_update_elem(g->free_places, NULL, &place, BPF_ANY);
 }

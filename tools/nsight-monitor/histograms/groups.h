@@ -6,6 +6,7 @@
 #include "stages.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /*
@@ -25,12 +26,14 @@ struct groups {
 	struct group *of; /* [n] */
 	int n, n_cores, map, free_places;
 	uint64_t idle_ns, next_number;
-	struct histograms *histograms; /* [core][group] */
-	struct histograms *ended;      /* of all groups whose places were freed */
-	volatile __u32 *epoch; /* of the programs; they look up places again in a new epoch */
+	unsigned char *histograms; /* struct histograms [core][group] */
+	size_t of_core;		   /* bytes from those of a core to those of the next one */
+	struct histograms *ended;  /* of all groups whose places were freed */
+	volatile __u32 *epoch;	   /* of the programs; they look up places again in a new epoch */
 	volatile __u64 *n_ended;
 };
 
+struct histogram *groups_histogram(const struct groups *g, int core, int place, int stage);
 /* Before the programs are attached. */
 void groups_begin(struct groups *g);
 /* Find new groups. */

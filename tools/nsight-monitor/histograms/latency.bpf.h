@@ -37,6 +37,7 @@ struct {
 	__uint(max_entries, 1 << 16);
 } slow_latencies SEC(".maps");
 
+/* With --group-by; else those of a core are in its struct core. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -97,14 +98,11 @@ static __always_inline __u64 load64(const void *at)
 	return bytes;
 }
 
-static __always_inline void report_slow(enum stage stage, __u32 group, __u64 ns)
+static __always_inline void report_slow(struct core *core, enum stage stage, __u32 group, __u64 ns)
 {
 	struct slow_latency slow = {
 		.ns = ns, .end = bpf_ktime_get_ns(), .stage = stage, .group = group};
-	struct core *core = this_core();
 
-	if (!core)
-		return;
 	if (slow.end - core->told[stage] < trigger_pause_ns)
 		count(core, COUNT_SLOW_UNTOLD);
 	else if (bpf_ringbuf_output(&slow_latencies, &slow, sizeof(slow), 0))
@@ -114,10 +112,13 @@ static __always_inline void report_slow(enum stage stage, __u32 group, __u64 ns)
 }
 
 /* Those of this core and a group */
-static __always_inline struct histograms *histograms_of(__u32 group)
+static __always_inline struct histograms *histograms_of(struct core *core, __u32 group)
 {
-	__u32 at = bpf_get_smp_processor_id() * n_groups + group;
+	__u32 at;
 
+	if (!group_by)
+		return &core->ungrouped;
+	at = bpf_get_smp_processor_id() * n_groups + group;
 	return bpf_map_lookup_elem(&histograms, &at);
 }
 
@@ -126,38 +127,30 @@ static __always_inline struct histograms *histograms_of(__u32 group)
  * and the kernel does not let a program interrupt itself on a core. Reads are counted by two, of
  * which each ignores the other's system calls.
  */
-static __always_inline void add(struct histograms *all, enum stage stage, __u32 group, __u64 ns)
+static __always_inline void observe_in(struct core *core, struct histograms *all, enum stage stage,
+				       __u32 group, __u64 ns)
 {
 	struct histogram *h;
-	struct core *core;
+	__u64 trigger;
 
-	if (!all)
+	if (!wanted(stage) || !all)
 		return;
 	/* Another core has replaced the begin by a newer one. */
 	if ((__s64)ns < 0) {
-		core = this_core();
-		if (core)
-			count(core, COUNT_NEGATIVE);
+		count(core, COUNT_NEGATIVE);
 		return;
 	}
 	h = &all->of[stage];
 	h->n[bucket_of(ns)]++;
 	h->sum_ns += ns;
-	if (trigger_ns[stage] && ns >= trigger_ns[stage])
-		report_slow(stage, group, ns);
+	trigger = trigger_ns[stage];
+	if (trigger && ns >= trigger)
+		report_slow(core, stage, group, ns);
 }
 
-static __always_inline void observe_in(struct histograms *all, enum stage stage, __u32 group,
-				       __u64 ns)
+static __always_inline void observe(struct core *core, enum stage stage, __u32 group, __u64 ns)
 {
-	if (wanted(stage))
-		add(all, stage, group, ns);
-}
-
-static __always_inline void observe(enum stage stage, __u32 group, __u64 ns)
-{
-	if (wanted(stage))
-		add(histograms_of(group), stage, group, ns);
+	observe_in(core, histograms_of(core, group), stage, group, ns);
 }
 
 /* The place of a group; a new group gets one while there is room. */
@@ -256,13 +249,9 @@ static __always_inline bool is_other_peer(struct sock *sk)
 	       (address[1] & peer_mask[1]) != only_peer[1];
 }
 
-/* Whether a full socket passes the filters, as far as the socket shows that. */
-static __always_inline bool is_asked_for(struct sock *sk)
+/* Whether a full socket of TCP or UDP passes the filters, as far as the socket shows that. */
+static __always_inline bool passes(struct sock *sk)
 {
-	__u16 family = sk->__sk_common.skc_family;
-
-	if ((family != AF_INET && family != AF_INET6) || !has_messages(sk))
-		return false;
 	if (!filtered)
 		return true;
 	if (is_other_port(sk) || is_other_peer(sk))
@@ -270,6 +259,14 @@ static __always_inline bool is_asked_for(struct sock *sk)
 	if (is_other_netns(sk->__sk_common.skc_net.net))
 		return false;
 	return !only_cgroup || sk->sk_cgrp_data.cgroup->kn->id == only_cgroup;
+}
+
+/* For a full socket of any kind */
+static __always_inline bool is_asked_for(struct sock *sk)
+{
+	__u16 family = sk->__sk_common.skc_family;
+
+	return (family == AF_INET || family == AF_INET6) && has_messages(sk) && passes(sk);
 }
 
 /* Fewer packets wait in the socket than --queue requires: at a hand-off including its own, after a

@@ -15,6 +15,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -67,7 +68,8 @@ static struct nsight_histograms_bpf *load(const struct arguments *args, const st
 	if (args->comm)
 		strncpy((char *)skel->rodata->only_comm, args->comm, 15);
 	skel->bss->realtime_offset = clock_realtime_offset();
-	bpf_map__set_max_entries(skel->maps.histograms, n_cores * args->n_groups);
+	if (args->group_by)
+		bpf_map__set_max_entries(skel->maps.histograms, n_cores * args->n_groups);
 	bpf_map__set_max_entries(skel->maps.cores, n_cores);
 	bpf_map__set_max_entries(skel->maps.groups, args->n_groups);
 	bpf_map__set_max_entries(skel->maps.free_places, args->n_groups);
@@ -96,7 +98,7 @@ static struct snapshot attach(const struct arguments *args, struct nsight_histog
 			      int n_cores)
 {
 	struct snapshot s = {.group_by = args->group_by, .object = skel->obj, .cost = args->cost};
-	size_t unused;
+	size_t stride;
 
 	s.cores = map_memory(skel->maps.cores, &s.core_stride);
 	s.seen = calloc(args->n_groups, sizeof(*s.seen));
@@ -108,10 +110,16 @@ static struct snapshot attach(const struct arguments *args, struct nsight_histog
 		.map = bpf_map__fd(skel->maps.groups),
 		.free_places = bpf_map__fd(skel->maps.free_places),
 		.idle_ns = args->group_idle_ms * MILLISECOND,
-		.histograms = map_memory(skel->maps.histograms, &unused),
 		.epoch = &skel->bss->group_epoch,
 		.n_ended = &((struct core *)s.cores)->counts[COUNT_GROUP_ENDED],
 	};
+	if (args->group_by) {
+		s.groups.histograms = map_memory(skel->maps.histograms, &stride);
+		s.groups.of_core = stride * args->n_groups;
+	} else {
+		s.groups.histograms = s.cores + offsetof(struct core, ungrouped);
+		s.groups.of_core = s.core_stride;
+	}
 	groups_begin(&s.groups);
 	if (nsight_histograms_bpf__attach(skel))
 		fail(EXIT_REFUSED, hint, "a BPF program cannot be attached: %s", strerror(errno));

@@ -142,18 +142,21 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 		remember(buffer, PACKET_PORT, received, check_of(l3, v6), 0);
 		return 0;
 	}
-	if (has_port() || group_by == BY_PORT)
+	if (has_port()) {
 		ports = ports_of(l3, v6);
-	if (has_port() && is_other_port_of(ports)) {
-		forget(buffer);
-		return 0;
+		if (is_other_port_of(ports)) {
+			forget(buffer);
+			return 0;
+		}
+	} else if (group_by == BY_PORT) {
+		ports = ports_of(l3, v6);
 	}
 	now = bpf_ktime_get_ns();
 	received = receive_stamp(skb, buffer, l3, v6, now, &kind);
 	if (!other)
 		core->counts[kind]++; /* only this program counts these */
-	if (received && !other && !is_of_sockets() && !has_peer() && wanted(STAGE_IP_START))
-		observe(STAGE_IP_START, group_of_packet(core, dev, ports), now - received);
+	if (received && (!filtered || (!other && !is_of_sockets() && !has_peer())))
+		observe(core, STAGE_IP_START, group_of_packet(core, dev, ports), now - received);
 	if (!received)
 		received = now;
 	if (moves(skb)) {
@@ -185,7 +188,7 @@ int BPF_PROG(on_tcp_probe, struct sock *sk, const struct sk_buff *skb)
 	__u64 now, buffer, arrival;
 	bool from_device;
 
-	if (!is_asked_for(sk))
+	if (!passes(sk)) /* and it is TCP's, over IPv4 or IPv6 */
 		return 0;
 	core = this_core();
 	if (!core)
@@ -217,9 +220,10 @@ int BPF_PROG(on_tcp_probe, struct sock *sk, const struct sk_buff *skb)
 
 		if (only_process && (!w || !w->ours))
 			return 0;
-		observe(STAGE_TCP_START, group_of(core, sk, w, core->tcp_ifindex), now - arrival);
+		observe(core, STAGE_TCP_START, group_of(core, sk, w, core->tcp_ifindex),
+			now - arrival);
 	} else {
-		observe(STAGE_TCP_START, GROUP_OTHER, now - arrival);
+		observe(core, STAGE_TCP_START, GROUP_OTHER, now - arrival);
 	}
 	return 0;
 }
@@ -319,23 +323,27 @@ int BPF_PROG(on_net_dev_start_xmit, const struct sk_buff *skb, const struct net_
 		return 0;
 	}
 	/* Processes and control groups of senders are not checked. */
-	asked_for = !is_of_sockets() && is_sender_asked_for(skb, dev);
-	if (has_port() || (asked_for && group_by == BY_PORT))
+	asked_for = !filtered || (!is_of_sockets() && is_sender_asked_for(skb, dev));
+	if (has_port()) {
 		ports = ports_of(l3, v6);
-	/* The receive probe leaves it out, too. */
-	if (has_port() && !asked_for && is_other_port_of(ports)) {
-		forget(buffer);
-		return 0;
+		/* The receive probe leaves it out, too. */
+		if (!asked_for && is_other_port_of(ports)) {
+			forget(buffer);
+			return 0;
+		}
+	} else if (asked_for && group_by == BY_PORT) {
+		ports = ports_of(l3, v6);
 	}
 	now = bpf_ktime_get_ns();
 	if (asked_for && is_known(p, buffer, PACKET_ENQUEUED)) {
 		enqueued = p->time;
-		observe(STAGE_QDISC, group_of_packet(core, dev, ports), now - enqueued);
+		observe(core, STAGE_QDISC, group_of_packet(core, dev, ports), now - enqueued);
 	}
 	if (asked_for && wanted(STAGE_TCP_DRIVER) && sent && is_of_tcp(skb) &&
 	    clock_of(skb) == CLOCK_OF_DELIVERY && !is_passed_on(dev)) {
 		if (sent <= now && now - sent < STALE_NS)
-			observe(STAGE_TCP_DRIVER, group_of_packet(core, dev, ports), now - sent);
+			observe(core, STAGE_TCP_DRIVER, group_of_packet(core, dev, ports),
+				now - sent);
 		else
 			count(core, COUNT_DELIVERY_FUTURE);
 	}
@@ -366,7 +374,7 @@ int BPF_PROG(on_consume_skb, struct sk_buff *skb)
 	p = place_of(buffer);
 	if (!is_known(p, buffer, PACKET_SENT) || !p->group_and_1)
 		return 0;
-	observe(STAGE_COMPLETION, p->group_and_1 - 1, bpf_ktime_get_ns() - p->time);
+	observe(core, STAGE_COMPLETION, p->group_and_1 - 1, bpf_ktime_get_ns() - p->time);
 	p->buffer = 0;
 	return 0;
 }

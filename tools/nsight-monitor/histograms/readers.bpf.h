@@ -51,7 +51,7 @@ static __always_inline void observe_run_queue(struct core *core, struct histogra
 	}
 	if (r->ran > handoff)
 		part = r->wait < r->ran - handoff ? r->wait : r->ran - handoff;
-	observe_in(all, STAGE_RUN_QUEUE, group, part);
+	observe_in(core, all, STAGE_RUN_QUEUE, group, part);
 }
 
 #endif

@@ -87,9 +87,8 @@ static __always_inline void skip_taken(struct core *core, struct waiting *w, __u
 
 /* Go on to the message after the one that was read. */
 static __always_inline void advance(struct core *core, struct sock *sk, struct waiting *w, bool tcp,
-				    __u64 now)
+				    struct message read, __u64 now)
 {
-	struct message read = w->first;
 	__u32 copied_seq = 0;
 
 	/* From here on, a hand-off on another core finds no first message and becomes the first. */
@@ -121,24 +120,27 @@ static __always_inline void observe_read(struct core *core, struct sock *sk, str
 	/* Another reader of the socket may change these at any time, so they are read once, and
 	 * before now. */
 	__u64 arrival = w->first.arrival, left = w->left, now = bpf_ktime_get_ns();
+	struct message read = {.arrival = arrival, .handoff = handoff, .end = w->first.end};
 	struct task_struct *task;
 	struct histograms *all;
+	bool ours = true;
 	__u32 group;
 
-	w->ours = !only_process || is_process_asked_for();
-	if (w->ours && now >= handoff && !is_short_queue(sk)) {
+	if (only_process)
+		w->ours = ours = is_process_asked_for();
+	if (ours && now >= handoff && !is_short_queue(sk)) {
 		group_by_reader(core, w);
 		group = group_of(core, sk, w, 0);
-		all = histograms_of(group);
-		observe_in(all, STAGE_HANDOFF_READ, group, now - handoff);
+		all = histograms_of(core, group);
+		observe_in(core, all, STAGE_HANDOFF_READ, group, now - handoff);
 		if (!arrival)
 			count(core, COUNT_READ_NO_ARRIVAL);
 		else if (tcp)
-			observe_in(all, STAGE_TCP_READ, group, now - arrival);
+			observe_in(core, all, STAGE_TCP_READ, group, now - arrival);
 		else
-			observe_in(all, STAGE_UDP_READ, group, now - arrival);
+			observe_in(core, all, STAGE_UDP_READ, group, now - arrival);
 		if (left)
-			observe_in(all, STAGE_HEAD_OF_LINE, group,
+			observe_in(core, all, STAGE_HEAD_OF_LINE, group,
 				   now - (left > handoff ? left : handoff));
 		if (wanted(STAGE_RUN_QUEUE)) {
 			task = bpf_get_current_task_btf();
@@ -147,7 +149,7 @@ static __always_inline void observe_read(struct core *core, struct sock *sk, str
 		if (!w->request)
 			w->request = arrival;
 	}
-	advance(core, sk, w, tcp, now);
+	advance(core, sk, w, tcp, read, now);
 }
 
 SEC("tp_btf/sock_recv_length")
@@ -192,9 +194,13 @@ static __always_inline bool reads_without_length(void)
 		(const struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
 
 #if defined(__TARGET_ARCH_x86)
-	return regs->orig_ax == 275 || regs->orig_ax == 55;
+	unsigned long number = regs->orig_ax;
+
+	return number == 275 || number == 55;
 #else
-	return regs->syscallno == 76 || regs->syscallno == 209;
+	int number = regs->syscallno;
+
+	return number == 76 || number == 209;
 #endif
 }
 

@@ -93,7 +93,7 @@ static struct histogram of_all_cores(const struct groups *g, int place, int stag
 	struct histogram sum = {0};
 
 	for (int core = 0; core < g->n_cores; core++) {
-		const struct histogram *h = &g->histograms[core * g->n + place].of[stage];
+		const struct histogram *h = groups_histogram(g, core, place, stage);
 
 		for (int b = 0; b < N_BUCKETS; b++)
 			sum.n[b] += load(&h->n[b]);

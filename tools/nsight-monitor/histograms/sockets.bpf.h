@@ -42,10 +42,11 @@ struct {
 static __always_inline __u32 group_of(struct core *core, struct sock *sk, struct waiting *w,
 				      __u32 ifindex)
 {
-	__u32 epoch = group_epoch; /* before the place is looked up */
+	__u32 epoch;
 
 	if (!group_by)
 		return GROUP_OTHER;
+	epoch = group_epoch; /* before the place is looked up */
 	if (w && w->group_epoch == epoch)
 		return w->group;
 	if (group_by == BY_IFACE) {
@@ -66,11 +67,13 @@ static __always_inline __u32 group_of(struct core *core, struct sock *sk, struct
 /* The reading process determines the socket's group. */
 static __always_inline void group_by_reader(struct core *core, struct waiting *w)
 {
-	__u32 epoch = group_epoch;
 	struct group_key key = {};
+	__u32 epoch;
 
-	if (group_by != BY_COMM || w->group_epoch == epoch ||
-	    bpf_get_current_comm(&key, sizeof(key)))
+	if (group_by != BY_COMM)
+		return;
+	epoch = group_epoch;
+	if (w->group_epoch == epoch || bpf_get_current_comm(&key, sizeof(key)))
 		return;
 	w->group = group_of_key(core, &key);
 	w->group_epoch = epoch;
@@ -90,22 +93,15 @@ struct arrived {
 	__u32 ifindex;
 };
 
-/* The arrival of the newest packet: TCP shows which one it is handling, UDP has put it at the
- * end. */
-static __always_inline struct arrived arrival_of(struct core *core, struct sock *sk, bool tcp,
-						 const struct sk_buff *skb, const struct packet *p,
-						 bool is_its)
+/* The arrival of the segment that TCP is handling */
+static __always_inline struct arrived arrival_of_segment(struct core *core, struct sock *sk)
 {
 	struct arrived a = {};
 
-	if (tcp && core->tcp_sk == (__u64)sk) {
+	if (core->tcp_sk == (__u64)sk) {
 		a.time = core->tcp_arrival;
 		a.ifindex = core->tcp_ifindex;
 		core->tcp_sk = 0;
-	}
-	if (!a.time && is_its && is_from_device(skb, p, is_its)) {
-		a.time = p->time;
-		a.ifindex = skb->skb_iif;
 	}
 	return a;
 }
@@ -116,12 +112,13 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 	const struct sk_buff *newest = sk->sk_receive_queue.prev;
 	struct tcp_sock *tp = NULL;
 	struct waiting *w;
-	struct packet *p;
+	struct packet *p = NULL;
 	struct core *core;
-	struct arrived arrived;
+	struct arrived arrived = {};
+	bool tcp, is_its = false;
 	__u64 now, arrival, buffer;
+	struct message message;
 	__u32 group;
-	bool tcp, is_its;
 	__u8 state;
 
 	if (!is_asked_for(sk))
@@ -142,37 +139,44 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 			return 0;
 		w->rcv_nxt = tp->rcv_nxt;
 		w->copied_seq = tp->copied_seq;
+		arrived = arrival_of_segment(core, sk);
 	}
-	buffer = buffer_of(core, AT_HANDOFF, newest);
-	p = place_of(buffer);
-	/* The buffer is new if the packet was cut out of one that held several packets. */
-	if (!tcp && core->merged_arrival)
-		remember(buffer, PACKET_RECEIVED, core->merged_arrival, 0, core->merged_on_device);
-	is_its = has_arrived(core, p, buffer, now);
-	arrived = arrival_of(core, sk, tcp, newest, p, is_its);
+	if (!arrived.time) {
+		/* A datagram, or a segment that tcp_probe has not seen: it is the last one. */
+		buffer = buffer_of(core, AT_HANDOFF, newest);
+		p = place_of(buffer);
+		/* The buffer is new if the packet was cut out of one that held several. */
+		if (!tcp && core->merged_arrival)
+			remember(buffer, PACKET_RECEIVED, core->merged_arrival, 0,
+				 core->merged_on_device);
+		is_its = has_arrived(core, p, buffer, now);
+		if (is_its && is_from_device(newest, p, is_its)) {
+			arrived.time = p->time;
+			arrived.ifindex = newest->skb_iif;
+		}
+	}
 	arrival = arrived.time;
 	if (only_ifindex && !arrival)
 		return 0;
 	if (arrival && now >= arrival) {
-		if ((!only_process || w->ours) && !is_short_queue(sk)) {
+		if (!filtered || ((!only_process || w->ours) && !is_short_queue(sk))) {
 			group = group_of(core, sk, w, arrived.ifindex);
 			if (tcp)
-				observe(STAGE_TCP_ENQUEUED, group, now - arrival);
+				observe(core, STAGE_TCP_ENQUEUED, group, now - arrival);
 			else
-				observe(STAGE_UDP_ENQUEUED, group, now - arrival);
+				observe(core, STAGE_UDP_ENQUEUED, group, now - arrival);
 		}
 	} else {
 		count(core, tcp ? COUNT_NO_ARRIVAL_TCP : COUNT_NO_ARRIVAL_UDP);
 	}
-	w->last.arrival = arrival;
-	w->last.handoff = now;
-	w->last.end = w->rcv_nxt;
+	message = (struct message){.arrival = arrival, .handoff = now, .end = w->rcv_nxt};
+	w->last = message;
 	if (!w->first.handoff)
-		w->first = w->last;
+		w->first = message;
 	else if (tcp && w->added - w->taken < BEHIND)
-		w->behind[w->added++ & (BEHIND - 1)] = w->last;
+		w->behind[w->added++ & (BEHIND - 1)] = message;
 	/* When this datagram becomes the next to be read, its place in the table gives the time. */
-	if (!tcp && is_its)
+	if (!tcp && p && is_its)
 		p->handoff = now;
 	return 0;
 }
@@ -200,7 +204,7 @@ int BPF_PROG(on_sock_send_length, struct sock *sk, int result, int flags)
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (request <= now)
-		observe(STAGE_REQUEST, group_of(core, sk, w, 0), now - request);
+		observe(core, STAGE_REQUEST, group_of(core, sk, w, 0), now - request);
 	return 0;
 }
 

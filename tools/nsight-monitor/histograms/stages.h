@@ -137,7 +137,8 @@ struct core {
 	__u64 merged_arrival; /* 0: it holds a single one */
 	__u32 tcp_ifindex, merged_on_device;
 	__u64 counts[N_COUNTS];
-	__u64 told[N_STAGES]; /* when a slow latency was last reported */
+	__u64 told[N_STAGES];	     /* when a slow latency was last reported */
+	struct histograms ungrouped; /* without --group-by */
 };
 
 enum group_by { BY_NONE, BY_PORT, BY_COMM, BY_CGROUP, BY_NETNS, BY_IFACE };
