@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 from machinery.testbed.ports import reserved
-from monitored import HANGS_S, in_kernel, programs
-from nsight_monitor import exporter
+from monitored import HANGS_S, Watch, in_kernel, programs
+from nsight_monitor import exporter, snapshots
 from prometheus_server import scraping, values, wait_for
 
 from conftest import skip_or_fail
@@ -183,3 +183,18 @@ def test_a_killed_loader_ends_the_monitor_and_the_next_one_is_a_reset(
             assert began < before["created"] < killed < after["created"] < time.time()
             wait_for(lambda: values(prometheus, SERIES % "count") == [20])
             assert values(prometheus, f"resets({SERIES % 'count'}[1h])") == [1]
+
+
+def test_a_loader_that_was_stopped_prints_one_line_for_that_time() -> None:
+    interval_ms, stopped = 100, 20
+    with Watch("--interval-ms", interval_ms) as watch:
+        assert watch.process.stdout
+        first = snapshots.snapshot(watch.process.stdout.readline())
+        watch.process.send_signal(signal.SIGSTOP)
+        time.sleep(stopped * interval_ms / 1000)  # what is tested, not a wait for something
+        watch.process.send_signal(signal.SIGCONT)
+        after = [snapshots.snapshot(watch.process.stdout.readline()) for _ in range(5)]
+    intervals = (after[-1].monotonic_ns - first.monotonic_ns) // (interval_ms * 10**6)
+    # One line for the stop, which may begin and end in the middle of an interval.
+    assert intervals >= stopped
+    assert len(after) <= intervals - stopped + 3

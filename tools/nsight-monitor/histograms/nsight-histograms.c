@@ -160,7 +160,8 @@ static bool run(const struct arguments *args, struct nsight_histograms_bpf *skel
 		struct snapshot *s, struct ring_buffer *slow)
 {
 	uint64_t next = clock_ns(CLOCK_MONOTONIC), interval = args->interval_ms * MILLISECOND,
-		 end = args->duration_ms ? next + args->duration_ms * MILLISECOND : UINT64_MAX;
+		 end = args->duration_ms ? next + args->duration_ms * MILLISECOND : UINT64_MAX,
+		 late;
 	volatile __s64 *offset = &skel->bss->realtime_offset;
 	int watch = clock_watch();
 
@@ -172,6 +173,9 @@ static bool run(const struct arguments *args, struct nsight_histograms_bpf *skel
 		*offset = clock_realtime_offset();
 		if (!snapshot_print(s, false))
 			return false;
+		/* If this process was stopped, one line stands for all the intervals. */
+		late = clock_ns(CLOCK_MONOTONIC) - next;
+		next += late - late % interval;
 	}
 	return true;
 }
