@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs inside a guest: nsight-monitor beside messages over loopback; writes the monitor's JSON lines into the given file."""
+"""Runs inside a guest: nsight-monitor beside messages over loopback; writes the monitor's JSON lines into the given file. Before that, the
+kernel takes the programs with options that change them."""
 
 from __future__ import annotations
 
@@ -12,6 +13,14 @@ import time
 from pathlib import Path
 
 MONITOR = Path(__file__).resolve().parents[2] / "tools/nsight-monitor/nsight-monitor"
+HISTOGRAMS = MONITOR.parent / "histograms/nsight-histograms"
+OPTIONS = (
+    "--port 80 --comm x --queue 2",
+    "--peer 198.18.0.0/15 --ifindex 1",
+    "--group-by port",
+    "--group-by iface --port 80",
+    "--stages driver-to-completion,accept-queue,tcp-driver --port 80",
+)
 HANGS_S = 300
 
 
@@ -45,6 +54,9 @@ def main() -> int:
         clients.append(socket.socket(socket.AF_INET, server.type))
         clients[-1].connect(server.getsockname())
     threading.Thread(target=ask, args=(clients,), daemon=True).start()
+    for options in OPTIONS:
+        command = [str(HISTOGRAMS), "--duration-ms", "1", *options.split()]
+        subprocess.run(command, stdout=subprocess.DEVNULL, timeout=HANGS_S, check=True)
     with open(sys.argv[1], "wb") as out:
         command = [str(MONITOR), "--once", "--interval", "5", "--json"]
         return subprocess.run(command, stdout=out, timeout=HANGS_S, check=False).returncode

@@ -32,12 +32,11 @@ const volatile bool of_server;
 static __always_inline __u16 local_port(struct sock *sk)
 {
 	__u16 port = sk->__sk_common.skc_num;
-	struct inet_sock *inet;
 
 	if (port || sk->sk_protocol != IPPROTO_TCP)
 		return port;
-	inet = CAST(sk, struct inet_sock);
-	port = inet->inet_sport;
+	/* Rare, so it need not be a cast, which Linux 6.1 lacks. */
+	port = BPF_CORE_READ((struct inet_sock *)sk, inet_sport);
 	return bpf_ntohs(port);
 }
 

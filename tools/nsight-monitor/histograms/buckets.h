@@ -21,6 +21,9 @@ static inline __attribute__((always_inline)) __u32 bucket_of(__u64 ns)
 	if (!ns)
 		return 0;
 	ns--;
+	/* If a caller has compared it, clang leaves out comparisons that the verifier of Linux 6.1
+	 * needs. */
+	__asm__ volatile("" : "+r"(ns));
 	if (ns < 1ull << 8)
 		bucket = bits[ns];
 	else if (ns < 1ull << 16)

@@ -7,10 +7,10 @@
 #include <string.h>
 
 static const struct {
-	const char *name, *from, *to, *tracepoints, *field;
+	const char *name, *from, *to, *tracepoints, *field, *earlier;
 } stages[] = {
-#define X(id, name, from, to, tracepoints, field)                                                  \
-	[STAGE_##id] = {name, from, to, tracepoints, field},
+#define X(id, name, from, to, tracepoints, field, ...)                                             \
+	[STAGE_##id] = {name, from, to, tracepoints, field, "" __VA_ARGS__},
 	STAGES(X)
 #undef X
 };
@@ -70,7 +70,8 @@ void host_look(struct host *host)
 		for (char *name = strtok(names, " "); name; name = strtok(NULL, " "))
 			if (!*missing && !has_tracepoint(kernel, name))
 				snprintf(missing, sizeof(host->missing[i]), "tracepoint %s", name);
-		if (!*missing && *stages[i].field && !has_field(kernel, stages[i].field))
+		if (!*missing && *stages[i].field && !has_field(kernel, stages[i].field) &&
+		    !(*stages[i].earlier && has_field(kernel, stages[i].earlier)))
 			snprintf(missing, sizeof(host->missing[i]), "the kernel's field %s",
 				 stages[i].field);
 	}

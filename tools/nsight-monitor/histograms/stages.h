@@ -6,7 +6,8 @@
 #include <linux/types.h>
 
 /*
- * X(identifier, name, from, to, tracepoints that it needs, field of the kernel that it needs)
+ * X(identifier, name, from, to, tracepoints that it needs, field of the kernel that it needs
+ * and its name in earlier kernels)
  *
  * "arrival" is the receive timestamp if there is one (receive_stamp() in stamps.bpf.h), else the
  * time when netif_receive_skb saw the packet.
@@ -34,7 +35,7 @@
 	X(REQUEST, "request", "arrival of a message", "the reply's send call returns", \
 	  "netif_receive_skb sk_data_ready sock_recv_length tcp_rcv_space_adjust sock_send_length", "") \
 	X(TCP_DRIVER, "tcp-driver", "TCP transmits a segment", "the driver gets it", \
-	  "net_dev_start_xmit", "tstamp_type") \
+	  "net_dev_start_xmit", "tstamp_type", "mono_delivery_time") \
 	X(QDISC, "qdisc", "the queueing discipline gets the packet", "the driver gets it", \
 	  "qdisc_enqueue net_dev_start_xmit kfree_skb", "") \
 	X(COMPLETION, "driver-to-completion", "the driver gets the packet", "the device has sent it", \

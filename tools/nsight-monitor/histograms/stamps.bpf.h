@@ -133,12 +133,25 @@ static __always_inline bool is_physical(const struct net_device *dev)
 	return dev->dev.parent;
 }
 
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+/* Linux 5.18 to 6.10 */
+struct sk_buff___mono {
+	__u8 mono_delivery_time : 1;
+};
+
+#pragma clang attribute pop
+
 /* The clock of skb->tstamp: 0 if it is the receive time. */
 static __always_inline __u32 clock_of(const struct sk_buff *skb)
 {
-	if (!bpf_core_field_exists(struct sk_buff, tstamp_type))
-		return CLOCK_OF_ARRIVALS;
-	return BPF_CORE_READ_BITFIELD(skb, tstamp_type);
+	const struct sk_buff___mono *as_mono = (const void *)skb;
+
+	if (bpf_core_field_exists(struct sk_buff, tstamp_type))
+		return BPF_CORE_READ_BITFIELD(skb, tstamp_type);
+	if (bpf_core_field_exists(struct sk_buff___mono, mono_delivery_time))
+		return BPF_CORE_READ_BITFIELD(as_mono, mono_delivery_time);
+	return CLOCK_OF_ARRIVALS;
 }
 
 /*
