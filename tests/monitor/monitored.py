@@ -98,16 +98,16 @@ def connected(of: Link, tcp: bool, v6: bool, port: int) -> Iterator[tuple[socket
 
 
 class Watch:
-    """A running nsight-histograms. After the end of the block, ``rest``: the lines that it has not read; ``result``: the last one."""
+    """A running nsight-histograms, started by ``through``. After the end of the block, ``rest``: the lines that it has not read; ``result``: the last one."""
 
-    def __init__(self, *options: object) -> None:
+    def __init__(self, *options: object, through: tuple[str, ...] = ()) -> None:
         if os.geteuid():
             skip_or_fail("root", "BPF programs need root")
         try:
             program = loader.find()
         except Missing as e:
             skip_or_fail("bpf", str(e))
-        self._argv = [program, *map(str, options)]
+        self._argv = [*through, program, *map(str, options)]
         self.header: Header
         self.result: Snapshot
         self.rest: list[str]

@@ -111,3 +111,23 @@ def test_a_timestamp_counts_only_if_its_clock_is_known(
     assert watch.n("udp-socket-enqueued") == watch.n("udp-socket-read") == N
     if known:
         assert all(n >= N for n in late.values()), late
+
+
+def test_a_time_namespace_changes_no_latency(veth: Link, tmp_path: Path) -> None:
+    """The monitor's CLOCK_MONOTONIC is 5 s ahead of that of the BPF programs: a timestamp would be in the future."""
+    through = ("unshare", "-T", "--monotonic", "5", "--")
+    done = subprocess.run([*through, "cat", "/proc/self/timens_offsets"], capture_output=True, text=True)
+    if not re.search(r"^monotonic +5 ", done.stdout, re.M):
+        pytest.skip("this kernel has no time namespaces")
+    restamped(veth, tmp_path, REALTIME, time.time_ns() - time.monotonic_ns() - SECOND // 100)
+    with (
+        reserved() as (port,),
+        Watch("--netns", inode(veth.server), "--port", port, through=through) as watch,
+        connected(veth, False, False, port) as (client, server),
+    ):
+        for _ in range(N):
+            client.send(b"x")
+            server.recv(1)
+    assert watch.result.counts["stamp_kernel"] == N
+    assert watch.n("ip-start") == 2 * N
+    assert watch.result.monotonic_ns <= time.monotonic_ns()

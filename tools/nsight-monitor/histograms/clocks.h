@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+/* CLOCK_MONOTONIC is that of the programs, also in a time namespace. */
 uint64_t clock_ns(int clock);
 /* CLOCK_REALTIME minus CLOCK_MONOTONIC: one is read around the other; the closest of several
  * readings. */
