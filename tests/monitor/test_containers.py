@@ -48,6 +48,8 @@ def machine(tmp_path: Path) -> Path:
         (f"/kubepods.slice/kubepods-burstable.slice/{SLICE}/crio-{D}.scope/container", f"shop/front-1/{D[:12]}/container"),
         (f"/kubepods/besteffort/pod{UID}/{B}", "shop/front-1/nginx"),
         (f"/kubepods.slice/kubepods-pod{STATIC}.slice/cri-containerd-{D}.scope", f"kube-system/etcd-node/{D[:12]}"),
+        (f"/system.slice/containerd.service/{SLICE}:cri-containerd:{B}", "shop/front-1/nginx"),
+        (f"/system.slice/nerdctl-{D}.scope", D[:12]),
         (f"/kubepods.slice/{SLICE}", "shop/front-1"),
         (f"/kubepods/pod{UID[:-1]}6/{D}", f"pod {UID[:-1]}6/{D[:12]}"),
         (f"/machine.slice/libpod-{C}.scope/container", "db/container"),

@@ -19,10 +19,14 @@ from typing import Any
 _ID = r"[0-9a-f]{64}"
 #: The last part of a container's path: with the systemd driver the program and the number, otherwise only the
 #: number.
-_CONTAINER = re.compile(rf"(?:(?P<by>docker|cri-containerd|crio|libpod|podman)-)?(?P<id>{_ID})(?:\.scope)?")
+_CONTAINER = re.compile(
+    rf"(?:(?P<by>docker|cri-containerd|crio|libpod|podman|nerdctl)-)?(?P<id>{_ID})(?:\.scope)?"
+)
 _POD = re.compile(
     r"(?:^|-)pod(?P<uid>[0-9a-f]{8}(?:[-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?$"
 )
+#: The kubelet expects systemd's driver, and the container runtime has the other one.
+_TRIPLE = re.compile(rf"\.slice:(?P<by>cri-containerd|crio|docker):(?P<id>{_ID})$")
 _UNIT = re.compile(r"(?P<name>.+)\.(?:service|scope|socket|mount)")
 _LXC = re.compile(r"lxc\.payload\.(?P<name>.+)")
 _MACHINE = re.compile(r"machine-(?P<name>.+)\.scope")
@@ -95,7 +99,7 @@ class Containers:
         >>> Containers(Path("/nonexistent")).name("/system.slice/nginx.service")
         'nginx.service'
         """
-        parts = [p for p in path.split("/") if p]
+        parts = [p for p in _TRIPLE.sub(r".slice/\g<by>-\g<id>", path).split("/") if p]
         pod = next((self._pod(m["uid"]) for p in reversed(parts) if (m := _POD.search(p))), "")
         for i, part in reversed(list(enumerate(parts))):
             # A container may have its own control groups below the one with its number.
