@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from nsight_record.errors import EXIT_INTERRUPTED, EXIT_OK, OutputError, RecordE
 
 from . import flight, loader, relay, snapshots, terminal
 from .arguments import parser
+from .live import Live
 from .snapshots import Header, Snapshot
 from .views import Views
 
@@ -78,9 +78,9 @@ def _lines(args: argparse.Namespace, stop: _Stop) -> Iterator[Iterable[str]]:
             yield file
 
 
-def _shown(args: argparse.Namespace, header: Header) -> Callable[[snapshots.Line], None]:
+def _shown(args: argparse.Namespace, header: Header, live: Live | None) -> Callable[[snapshots.Line], None]:
     """What to do with each line."""
-    views, screen = Views(header, args.total), terminal.Screen()
+    views = Views(header, args.total)
     began: list[int] = []
 
     def show(line: snapshots.Line) -> None:
@@ -88,14 +88,15 @@ def _shown(args: argparse.Namespace, header: Header) -> Callable[[snapshots.Line
             views.give(line.names)
         elif isinstance(line, snapshots.Window):
             said = terminal.window(line, args.flight)
-            screen.note(said)
-            print(said if not args.top else "", end="" if args.top else "\n")
+            if live:
+                live.note(said)
+            else:
+                print(said)
         elif isinstance(line, Snapshot):
             began.append(line.monotonic_ns - round(args.interval * 1e9))
             view = views.of(line, began[0])
-            if args.top:
-                size = shutil.get_terminal_size() if sys.stdout.isatty() else None
-                sys.stdout.write(screen.draw(view, size))
+            if live:
+                live.show(view)
             elif view.rows or not line.last:
                 print(terminal.block(view))
         sys.stdout.flush()
@@ -170,10 +171,12 @@ def _monitor(args: argparse.Namespace, stop: _Stop) -> int:
                 _send(everybody.send, lines)
             return EXIT_OK
         header, states = snapshots.read(lines)
-        show, last = _shown(args, header), False
-        for line in states:
-            show(line)
-            last = isinstance(line, Snapshot) and line.last
+        live = Live() if args.top else None
+        show, last = _shown(args, header, live), False
+        with live.keys() if live else nullcontext():
+            for line in states:
+                show(line)
+                last = isinstance(line, Snapshot) and line.last
     if not last and args.input is None and not stop.asked:
         raise OutputError("nsight-histograms ended without its last line")
     return EXIT_OK

@@ -7,7 +7,7 @@ import os
 import textwrap
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from .histogram import PERCENTILES, Histogram, bounds_text, text
@@ -93,9 +93,12 @@ def window(of: Window, directory: str | None) -> str:
 
 
 class Screen:
-    """Like ``block``, drawn in place, slowest first, with the history of p99 in each line."""
+    """Like ``block``, drawn in place, slowest first, with the history of p99 in each line. ``has_keys``: the
+    first line says which."""
 
     def __init__(self) -> None:
+        self.has_keys = False
+        self._orders = deque(_ORDERS)
         self._history: dict[tuple[str, str], deque[int]] = {}
         self._notes: deque[str] = deque(maxlen=3)
 
@@ -103,20 +106,32 @@ class Screen:
         """Show this line at the end of the screen from now on."""
         self._notes.append(line)
 
-    def draw(self, view: View, size: os.terminal_size | None) -> str:
-        """The text for a terminal of this size, whose lines are not wrapped; None: plain text for a file."""
+    def sort_by_next(self) -> None:
+        """From now on."""
+        self._orders.rotate(-1)
+
+    def remember(self, view: View) -> None:
+        """Each view once: for the history."""
         seen = {(r.stage, r.group): _tail(r.histogram) for r in view.rows}
         for key in self._history.keys() | seen.keys():
             self._history.setdefault(key, deque(maxlen=_HISTORY)).append(seen.get(key, 0))
         self._history = {k: h for k, h in self._history.items() if k in seen or any(h)}
-        rows = sorted(view.rows, key=lambda r: (-_tail(r.histogram), -r.histogram.mean_ns))
+
+    def draw(self, view: View, size: os.terminal_size | None, paused: bool = False) -> str:
+        """The text for a terminal of this size, whose lines are not wrapped; None: plain text for a file."""
+        order = self._orders[0]
+        rows = sorted(view.rows, key=_ORDERS[order])
         head, *lines = table(rows, size.columns if size else None)
         space = size.columns - len(head) - 2 if size else _HISTORY
         lines = [
             f"{line}  {self._sparks((r.stage, r.group), space)}" for line, r in zip(lines, rows, strict=True)
         ]
         when = time.strftime("%H:%M:%S", time.localtime(view.realtime_ns / 1e9))
-        top = f"nsight-monitor  {when}  {view.duration_ns / 1e9:.1f} s  slowest first; Ctrl-C ends"
+        top = f"nsight-monitor  {when}  {view.duration_ns / 1e9:.1f} s  "
+        if self.has_keys:
+            top += f"{'paused  ' if paused else ''}by {order}; keys: s sort, space pause, q end"
+        else:
+            top += "slowest first; Ctrl-C ends"
         head, after = f"{head}  p99 so far", [*remarks(view), *self._notes]
         if not size:
             return "\n".join([top, head, *lines, *after]) + "\n\n"
@@ -129,7 +144,7 @@ class Screen:
 
     def _sparks(self, key: tuple[str, str], most: int) -> str:
         """The newest ones."""
-        history = self._history[key]
+        history = self._history.get(key) or [0]
         low, high = min(history), max(history)
         sparks = "".join(_SPARKS[(value - low) * 7 // max(high - low, 7)] for value in history)
         return sparks[max(len(sparks) - max(most, 0), 0) :]
@@ -139,3 +154,18 @@ def _tail(histogram: Histogram) -> int:
     """Number of p99's bucket, or of the largest latency's if there are too few."""
     bounds = histogram.percentile(9900) or histogram.largest()
     return bounds.low.bit_length() if bounds else 0
+
+
+def _largest(histogram: Histogram) -> int:
+    bounds = histogram.largest()
+    return bounds.low if bounds else 0
+
+
+#: What the live table is sorted by. Rows come in the order of their stages.
+_ORDERS: dict[str, Callable[[Row], tuple[float, ...]]] = {
+    "p99": lambda r: (-_tail(r.histogram), -r.histogram.mean_ns),
+    "max": lambda r: (-_largest(r.histogram), -r.histogram.mean_ns),
+    "mean": lambda r: (-r.histogram.mean_ns,),
+    "count": lambda r: (-r.histogram.count,),
+    "stage": lambda r: (),
+}
