@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import socket
 import stat
 import subprocess
@@ -43,6 +44,26 @@ def connected(path: Path):
     found = relay.connected(path)
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize("address", ["{path}/notify", "@nsight-{pid}"])
+def test_systemd_is_told_once_that_readers_may_come(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = address.format(path=tmp_path, pid=os.getpid())
+    monkeypatch.setenv("NOTIFY_SOCKET", name)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(name.replace("@", "\0"))
+        made = relay.Relay(tmp_path / "s")
+        systemd.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            systemd.recv(100)  # its programs are not attached
+        made.send(HEADER)
+        made.send(sums(1))
+        assert systemd.recv(100) == b"READY=1"
+        with pytest.raises(BlockingIOError):
+            systemd.recv(100)
+        made.close()
 
 
 def test_a_reader_that_comes_late_gets_header_windows_names_and_the_newest_sums(tmp_path: Path) -> None:

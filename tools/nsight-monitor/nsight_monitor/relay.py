@@ -180,10 +180,12 @@ class Relay:
         self._accepting.start()
 
     def send(self, line: str) -> None:
-        """Send the line to all readers."""
+        """Send the line to all readers. The first one comes when the programs are attached."""
         with self._changed:
             self._kept.add(line)
             self._changed.notify_all()
+        if self._kept.n == 1:
+            _tell_systemd()
 
     def close(self) -> None:
         """Returns when every reader has the last line."""
@@ -241,6 +243,13 @@ def _address(path: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{directory}/{path.name}"
     finally:
         os.close(directory)
+
+
+def _tell_systemd() -> None:
+    """Units that are ordered after this one may start (sd_notify(3)). Does nothing without systemd."""
+    if (path := os.environ.get("NOTIFY_SOCKET", "")).startswith(("/", "@")):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+            s.sendto(b"READY=1", path.replace("@", "\0", 1) if path[0] == "@" else path)
 
 
 def connected(path: Path) -> TextIO | None:
