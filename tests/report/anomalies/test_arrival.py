@@ -3,7 +3,7 @@
 
 import pytest
 from machinery.made_up.scene import Scene
-from machinery.made_up.tables import TID, context, message
+from machinery.made_up.tables import TID, context, message, state
 from nsight_report.anomalies import Host, Recording, Selection, Slice, find
 from nsight_report.attribution import attribute
 
@@ -12,12 +12,14 @@ SLOWEST = Selection(slow=Slice.parse("4500ns-"), granularity_ns=50)
 DEVICE, TICK = "asm_common_interrupt", "asm_sysvec_apic_timer_interrupt"
 
 
-def causes(core0: list[tuple], host: Host | None = None, wait: int = 5000, power: int | None = None, **over):
-    """Causes of one message, which its softirq saw ``wait`` ns after the NIC, after 40 usual ones; ``core0``: rows of core 0."""
+def causes(core0: list[tuple], host: Host | None = None, wait: int = 5000, power: int | None = None,
+           left: tuple[int, int] | None = None, **over):  # fmt: skip
+    """Causes of one message, which its softirq saw ``wait`` ns after the NIC, after 40 usual ones; ``core0``: rows of core 0, ``left``: when its
+    ksoftirqd was ready to run."""
     scene = Scene()
     t = scene.quiet(40)
     # Usual messages: arrival 400 ns after the NIC, hand-off at 500, read at 1000.
-    scene.messages.append(message(40, t, t + wait + 100, t + wait + 600, **over))
+    scene.messages.append(message(40, t, t + wait + 100, t + wait + 600, **{"nic_source": "hw", **over}))
     scene.cores(
         t,
         core0,
@@ -27,6 +29,9 @@ def causes(core0: list[tuple], host: Host | None = None, wait: int = 5000, power
         ],
     )
     scene.threads(t, [(0, wait + 200, "sleeping"), (wait + 200, wait + 1100, "running")])
+    if left is not None:
+        thread = {"tid": 22, "pid": 22, "comm": "ksoftirqd/0", "cpu": 0}
+        scene.states.append({**state(t + left[0], t + left[1], "runnable"), **thread})
     if power is not None:
         scene.calls.append({**scene.calls[-1], "kind": "power", "symbol": "", "cpu": 0, "start_ns": t + power,
                             "dur_ns": 0, "self_ns": 0, "tid": 0})  # fmt: skip
@@ -80,6 +85,33 @@ def test_adaptive_coalescing_fits_any_wait():
 def test_poll_behind_a_timer_was_put_off():
     # napi_defer_hard_irqs: the NIC's interrupt stays off, and a timer polls for packets.
     assert causes(core(HOG, irq=TICK))[0]["Interrupt coalescing (R)"] == 4600
+
+
+@pytest.mark.parametrize("source", ["hw", "peer_xmit"])
+def test_poll_behind_a_timer_was_not_put_off_while_ksoftirqd_was_to_do_it(source: str):
+    # The hog runs beside a ready ksoftirqd, and the exit of the tick polls.
+    found, _ = causes(core(HOG, irq=TICK), left=(-100, 9000), nic_source=source)
+    assert found["hog (R)"] == 4600
+    assert not {"Interrupt coalescing (R)", "NIC delay (R)"} & set(found)
+
+
+@pytest.mark.parametrize("left", [(-900, 4000), (4950, 6000)])
+def test_poll_behind_a_timer_was_put_off_if_ksoftirqd_had_nothing_to_do(left: tuple[int, int]):
+    # The softirq begins at 4900.
+    assert causes(core(HOG, irq=TICK), left=left)[0]["Interrupt coalescing (R)"] == 4600
+
+
+def test_device_does_not_announce_a_packet_that_another_core_steered_here():
+    found, _ = causes(core(HOG), Host(coalesce_ns=5000), nic_source="peer_xmit")
+    assert found["hog (R)"] == 4600
+    assert not {"Interrupt coalescing (R)", "NIC delay (R)"} & set(found)
+
+
+def test_steered_packet_that_waits_for_its_inter_processor_interrupt_is_late_and_not_coalesced():
+    announced = core(IDLE, irq="call_function_single")
+    found, _ = causes(announced, Host(coalesce_ns=5000), nic_source="peer_xmit")
+    assert found["NIC delay (R)"] == 4600
+    assert "Interrupt coalescing (R)" not in found
 
 
 def test_slow_c_state_is_a_core_wake_up():

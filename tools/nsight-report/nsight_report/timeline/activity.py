@@ -33,6 +33,7 @@ ROWS = 300_000
 MESSAGES = 20_000
 
 _CONTEXTS = ("cpu", "start_ns", "end_ns", "kind", "symbol", "pid", "tid", "comm", "call_id", "others")
+_READY = ("comm", "start_ns", "end_ns", "state")
 _STATES = ("tid", "start_ns", "end_ns", "state", "cpu")
 
 
@@ -146,7 +147,9 @@ class Activity:
     def _told(self, rows: Int) -> arrival.Told:
         chosen = self.messages.iloc[rows]
         contexts = to_pandas(self._contexts.overlapping(*arrival.where(chosen), _CONTEXTS))
-        found = arrival.told(chosen, contexts, self._power, self._host)
+        ready = to_pandas(self._states.where("comm", arrival.softirq_threads(self.messages), _READY))
+        ready = ready[ready["state"].astype(str) == "runnable"]
+        found = arrival.told(chosen, contexts, self._power, ready, self._host)
         every = arrival.nothing_told(len(self.messages))
         every.at[rows], every.why[rows] = found.at, found.why
         return every

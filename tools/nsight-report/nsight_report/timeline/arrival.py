@@ -5,6 +5,10 @@ Between the NIC and the receive softirq, a packet waits for an interrupt. Until 
 of the packet: threads or softirqs that run there would be interrupted, so they do not block it. After the interrupt they do:
 if the poll does not follow at once, what runs meanwhile is the cause (a deferred poll). The softirq in which the message
 arrived shows which interrupt it was: the one directly before it, or an earlier one of the same source.
+
+Not every interrupt before the softirq announced the packet. While ksoftirqd is ready to run, packets are left for it, and any
+interrupt's exit processes some of them: a timer does not mean that the poll was deferred. A packet that another core of this host
+sent or steered here (veth, receive packet steering) has no NIC whose interrupt could come or be coalesced.
 """
 
 from __future__ import annotations
@@ -29,9 +33,8 @@ ENTRY_NS = 2_000
 
 #: Interrupts of the kernel's own timers. A poll after one of these was deferred (napi_defer_hard_irqs, gro_flush_timeout).
 TIMERS = ("local_timer", "asm_sysvec_apic_timer_interrupt")
-#: Interrupts that say nothing about a NIC.
-INTERNAL = (
-    *TIMERS,
+#: Interrupts of another core.
+INTER_PROCESSOR = (
     "irq_work",
     "asm_sysvec_irq_work",
     "reschedule",
@@ -41,6 +44,8 @@ INTERNAL = (
     "asm_sysvec_call_function",
     "asm_sysvec_call_function_single",
 )
+#: Interrupts that say nothing about a NIC.
+INTERNAL = (*TIMERS, *INTER_PROCESSOR)
 
 #: Subjects of the time before the interrupt, in the order of ``Told.why``.
 SUBJECTS = ("interrupt delivery delay", "interrupt coalescing", "C-state exit latency")
@@ -86,15 +91,25 @@ def where(messages: pd.DataFrame) -> tuple[Int, Int, Int]:
     return core[waits], nic[waits] - MARGIN_NS, arrival[waits] + MARGIN_NS
 
 
-def told(messages: pd.DataFrame, contexts: pd.DataFrame, power: pd.DataFrame, host: Host) -> Told:
+def softirq_threads(messages: pd.DataFrame) -> list[str]:
+    """The threads of receive cores that process softirqs which interrupts leave, by name."""
+    cores = column(messages["recv_cpu"])
+    return [f"ksoftirqd/{cpu}" for cpu in np.unique(cores[cores >= 0]).tolist()]
+
+
+def told(
+    messages: pd.DataFrame, contexts: pd.DataFrame, power: pd.DataFrame, left: pd.DataFrame, host: Host
+) -> Told:
     """Announcing interrupts of messages received with a NIC timestamp; ``contexts`` of the intervals ``where``.
 
-    ``power``: rows of ``calls`` of that kind (cpu, start_ns).
+    ``power``: rows of ``calls`` of that kind (cpu, start_ns). ``left``: when each of ``softirq_threads`` was ready to run
+    (comm, start_ns, end_ns).
     """
     nothing = nothing_told(len(messages))
     at, why = nothing.at, nothing.why
     nic, arrival, core = (column(messages[c]) for c in ("nic_ns", "arrival_ns", "recv_cpu"))
     candidates = (nic >= 0) & (arrival > nic) & are_received(messages)
+    is_local = (messages["nic_source"].astype(str) == "peer_xmit").to_numpy()
     kind, symbol = contexts["kind"].astype(str), contexts["symbol"].astype(str)
     is_poll = ((kind == "softirq") & (symbol == "NET_RX")).to_numpy()
     is_irq = (kind == "hardirq").to_numpy()
@@ -104,6 +119,8 @@ def told(messages: pd.DataFrame, contexts: pd.DataFrame, power: pd.DataFrame, ho
     begins, ends = _whole(of, start, end)
     names = symbol.to_numpy(object)
     is_timer, is_device = np.isin(names, TIMERS) & is_irq, ~np.isin(names, INTERNAL) & is_irq
+    is_ipi = np.isin(names, INTER_PROCESSOR) & is_irq
+    of_core = left["comm"].astype(str)
     for value in np.unique(core[candidates]):  # receive cores are few
         rows = np.flatnonzero(candidates & (core == value))
         poll = np.flatnonzero(is_poll & (cpu == value))
@@ -116,14 +133,17 @@ def told(messages: pd.DataFrame, contexts: pd.DataFrame, power: pd.DataFrame, ho
         since = begins[place]
         last = np.searchsorted(end[irq], since, "right") - 1
         before = irq[np.maximum(last, 0)]
+        local = is_local[rows]
         follows = (last >= 0) & (since - end[before] <= ADJACENT_NS)
+        pending = _pending(since, left[of_core == f"ksoftirqd/{value}"])
+        follows &= np.where(is_timer[before], ~pending, ~local | is_ipi[before])
         began = np.where(follows, begins[before], -1)
         timer = follows & is_timer[before]
         # A device's interrupt that came earlier: the poll was deferred, and this interrupt announced the message.
         device = irq[is_device[irq]]
         early = np.searchsorted(begins[device], nic[rows])
         first = device[np.minimum(early, max(len(device) - 1, 0))] if len(device) else before
-        seen = (early < len(device)) & (begins[first] < since)
+        seen = (early < len(device)) & (begins[first] < since) & ~local
         began, timer = np.where(seen, begins[first], began), timer & ~seen
         # A poll for other packets keeps the NIC's interrupt masked: from then on, a missing interrupt says nothing. Except where a
         # timer made the core look: then no interrupt was due, whatever was polled meanwhile.
@@ -131,17 +151,18 @@ def told(messages: pd.DataFrame, contexts: pd.DataFrame, power: pd.DataFrame, ho
         masked = np.where(timer | (began < 0), began, start[poll[np.minimum(polled, len(poll) - 1)]])
         began = np.minimum(began, masked)
         found = inside & (since > nic[rows]) & (began > nic[rows])
-        rows, began, timer = rows[found], began[found], timer[found]
+        rows, began, timer, local = rows[found], began[found], timer[found], local[found]
         at[rows] = began
         idle = _idle_until(began, np.flatnonzero(cpu == value), kind.to_numpy(object), start, end)
         exits = _exits(began, nic[rows], value, power)
-        why[rows] = _why(began - nic[rows], timer, idle, exits, host)
+        why[rows] = _why(began - nic[rows], timer, local, idle, exits, host)
     return Told(at, why)
 
 
 def _why(
     waited: Int,
     timer: npt.NDArray[np.bool_],
+    local: npt.NDArray[np.bool_],
     idle: npt.NDArray[np.bool_],
     exits: npt.NDArray[np.bool_],
     host: Host,
@@ -151,8 +172,15 @@ def _why(
     fits = (host.coalesce_ns < 0) | (
         (host.coalesce_ns > 0) & (waited <= most) & (waited >= host.coalesce_ns / FITS / 2)
     )
+    fits &= ~local
     asleep = idle & (exits | (waited <= longest_wakeup_ns(host)))
     return np.where(timer | fits, COALESCED, np.where(asleep, ASLEEP, LATE))
+
+
+def _pending(since: Int, left: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Whether softirqs were pending at each time ``since``; ``left``: when the core's ksoftirqd was ready to run."""
+    begin, end = np.sort(column(left["start_ns"])), np.sort(column(left["end_ns"]))
+    return np.asarray(np.searchsorted(begin, since) > np.searchsorted(end, since))
 
 
 def _whole(of: Int, start: Int, end: Int) -> tuple[Int, Int]:
