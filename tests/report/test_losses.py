@@ -53,10 +53,11 @@ def test_what_is_counted_is_registered_and_the_reverse() -> None:
 def test_a_loss_that_the_recorder_could_not_count_is_told() -> None:
     known = {"tool": "collect", "what": "records lost", "count": 7}
     unknown = {"tool": "collect", "what": "it ended without its counts", "count": None}
-    raw = {"losses": [known, unknown, {"count": "many"}, {}]}
+    raw = {"losses": [known, unknown, {"count": "many"}, {}], "listen_overflows": 3}
     rows = Manifest("tracepoints", False, raw).losses().table().to_pylist()
     told = [(row["key"], row["cause"], row["count"]) for row in rows]
     assert sorted(told) == [
+        ("accept_queue_full", "connection attempts met a full accept queue", 3),
         ("recorder_lost", "collect: records lost", 7),
         ("recorder_lost_unknown", "collect: it ended without its counts", 1),
     ]

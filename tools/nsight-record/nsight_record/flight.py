@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from . import clock, collect, host, perf, tally, throttling
+from . import clock, collect, host, listening, perf, tally, throttling
 from .capture import Capture
 from .child import Child
 from .errors import OutputError, ToolDied, unwritable_hint
@@ -144,7 +144,9 @@ class Flight:
         self._recording = False
         # The core frequencies at the start say nothing about a window.
         self._about = {**describe(plan, command, machine), "core_khz": {}}
-        self._throttled = throttling.Watch(machine.root, options.before + options.after)
+        window_s = options.before + options.after
+        self._throttled = throttling.Watch(machine.root, window_s)
+        self._listening = listening.Watch(machine.root, plan.filters.netns_inum, window_s)
         self.totals = Totals()
         self._begin = 0.0
         self._snapshots: Snapshots | None = None
@@ -265,6 +267,7 @@ class Flight:
         if self._snapshots:
             self._snapshots.tick()
         self._throttled.tick()
+        self._listening.tick()
         n = self.totals.windows
         self._progress.draw(
             time.monotonic() - self._begin, self._plan.duration, f"{n} window{'' if n == 1 else 's'}"
@@ -356,6 +359,7 @@ class Flight:
                 losses=lost,
                 records={"produced": window["records"], "lost": 0},
                 throttled=self._throttled.told(),
+                listen_overflows=self._listening.told(),
                 **({"unreserved": why} if why else {}),
                 flight={
                     "options": asdict(self._options),

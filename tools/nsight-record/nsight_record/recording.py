@@ -12,7 +12,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import __version__, clock, collect, host, intervals, payload, perf, probes, tally, throttling
+from . import (
+    __version__,
+    clock,
+    collect,
+    host,
+    intervals,
+    listening,
+    payload,
+    perf,
+    probes,
+    tally,
+    throttling,
+)
 from .capture import Capture
 from .child import Child
 from .errors import OutputError, RecordError, Usage
@@ -50,6 +62,7 @@ class Recording:
         self._begin = 0.0
         self._control: Control | None = None
         self._throttled: throttling.Watch | None = None
+        self._listening: listening.Watch | None = None
         self.counts: probes.Counts | None = None
 
     def _tracefs(self) -> Path:
@@ -261,6 +274,7 @@ class Recording:
     def _record(self, affinity: set[int]) -> str:
         plan = self._plan
         self._throttled = throttling.Watch(self._machine.root)
+        self._listening = listening.Watch(self._machine.root, plan.filters.netns_inum)
         self._manifest["start"] = self._clocks.now()
         self._begin = time.monotonic()
         self._capture.save()
@@ -319,6 +333,8 @@ class Recording:
         manifest["stop"] = self._clocks.now()
         if self._throttled:
             manifest["throttled"] = self._throttled.told()
+        if self._listening:
+            manifest["listen_overflows"] = self._listening.told()
         by_name = {c.name: c for c in self._supervisor.children}
         self._capture.release_half_of_reserve()
         for name in ("collect", "bpftrace", "tcpdump", "perf", "clock"):

@@ -95,6 +95,9 @@ class Manifest:
                 ledger.add("recorder_lost", count, tool=tool, what=what)
             elif count is None:
                 ledger.add("recorder_lost_unknown", 1, tool=tool, what=what)
+        refused = self.raw.get("listen_overflows")
+        if isinstance(refused, int) and 0 < refused < 1 << 62:
+            ledger.add("accept_queue_full", refused)
         imported = self.mapping("imported").get("losses")
         for row in imported if isinstance(imported, builtins.list) else []:
             ledger.told(*_loss(row))
