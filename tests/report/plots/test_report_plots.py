@@ -118,6 +118,15 @@ def test_balloons_are_the_rows(world: Capture) -> None:
     assert legend == ["other messages (n=1,980)", "hog (A) (n=20, max 1.01 ms)"]
 
 
+def test_control_characters_in_the_legend_of_balloons_are_written_out(world: Capture) -> None:
+    rows = balloon.rows(world.messages, world.coverage, world.anomalies)
+    rows["cause"] = rows["cause"].astype(str).replace("hog (A)", "x\x1b]0;t\x07 (A)")
+    ax = axes()
+    balloon.plot(rows, looks(["x\x1b]0;t\x07 (A)"]), ax=ax)
+    legend = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert legend[1] == "x\\x1b]0;t\\x07 (A) (n=20, max 1.01 ms)"
+
+
 def test_balloon_takes_the_largest_cause_of_a_message(world: Capture) -> None:
     rows = balloon.rows(world.messages, world.coverage, world.anomalies).set_index("message_id")
     assert rows.loc[200, "cause"] == "hog (A)"

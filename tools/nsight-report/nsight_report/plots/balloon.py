@@ -14,6 +14,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from ..names import printable
 from ..tables.data_frames import cause_names
 from ..units import duration
 from .style import GREY, NOT_SLOWER, UNEXPLAINED, Look, latency_axis, legend_below
@@ -92,13 +93,13 @@ def plot(frame: pd.DataFrame, looks: Mapping[str, Look], *, ax: Axes, thing: str
             rasterized=len(slow) > 2000,
             edgecolors="black" if filled else None,
             linewidths=0.5 if filled else 1.2,
-            label=cause,
+            label=printable(cause),
         )
         if rank < _TOP:
             worst = duration(int(part["latency_ns"].max()))
             legend.append(
                 Line2D([], [], linestyle="none", marker=look.marker, color=look.colour, markersize=8,
-                       label=f"{cause} (n={len(part):,}, max {worst})")
+                       label=f"{printable(cause)} (n={len(part):,}, max {worst})")
             )  # fmt: skip
     if len(order) > _TOP:
         n = int(slow["cause"].isin(order[_TOP:]).sum())
