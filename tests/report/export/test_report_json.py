@@ -9,8 +9,8 @@ import pandas as pd
 import pyarrow as pa
 from machinery.made_up.capture import World, blocking_of, write_capture
 from machinery.made_up.tables import table
+from nsight_report.coverage import worst_covered
 from nsight_report.export.json import summary_object
-from nsight_report.summary import worst_covered
 from nsight_report.tables.data_frames import to_pandas
 
 from ..conftest import Run
@@ -34,7 +34,9 @@ def test_json_is_exactly_the_documented_object(run: Run, capture: Path) -> None:
     ]  # fmt: skip
     assert value["counters"] == []
     assert list(value["messages"]) == ["n", "p50_ns", "p99_ns", "p999_ns", "max_ns"]
-    assert list(value["coverage"]) == ["median", "min", "located_median", "worst"]
+    assert list(value["coverage"]) == [
+        "explained", "located", "unexplained", "median", "min", "located_median", "worst",
+    ]  # fmt: skip
     assert all(list(row) == CAUSE_KEYS for row in value["causes"])
     assert all(list(row) == LOSS_KEYS for row in value["losses"])
 

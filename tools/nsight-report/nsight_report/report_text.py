@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from .coverage import Covered
 from .names import printable
 from .requests.figures import NAMES, OF_CLIENT, Figures
 from .summary import Summary, advice
@@ -25,17 +26,8 @@ def confidence(s: Summary) -> list[str]:
     if not s.n_beyond_noise:
         return _losses(s)
     said = []
-    if s.coverage_median is not None and s.coverage_min is not None:
-        covered = (
-            f"The causes explain {percent(s.coverage_median)} of a slower {s.thing}'s extra latency (median)"
-            if s.n_beyond_noise < s.n_slow
-            else f"The causes explain {percent(s.coverage_median)} of a slow {s.thing}'s extra latency (median)"
-        )
-        if s.coverage_min < _GOOD:
-            covered += f", but of the worst only {percent(s.coverage_min)}"
-        said.append(covered + ".")
-        if s.located_median and s.located_median >= _TOLD:
-            said.append(f"For {percent(s.located_median)} of it they show where the time went, but not why.")
+    if s.covered is not None:
+        said.extend(coverage(s.covered, s.thing))
     if s.n_slow < FEW:
         said.append(
             f"There are only {counted(s.n_slow, f'slow {s.thing}')}: one delay need not be a pattern."
@@ -47,6 +39,22 @@ def confidence(s: Summary) -> list[str]:
                 f"{printable(first.cause)} delayed {first.n_messages:,} of them: others have other causes."
             )
     return said + _losses(s)
+
+
+def coverage(c: Covered, thing: str) -> list[str]:
+    """How much is explained of the extra latency of all slow messages, which is what the shares of causes are of."""
+    explained, located, unexplained = c.whole.percentages()
+    parts = [f"The causes explain {explained}% of the extra latency"]
+    if located:
+        parts.append(f"for {located}% they show where the time went, but not why")
+    if unexplained:
+        parts.append(f"{unexplained}% is unexplained")
+    said = ["; ".join(parts) + "."]
+    if c.least < _GOOD:
+        said.append(
+            f"Of the median {thing}'s they explain {percent(c.median)}, of the worst's {percent(c.least)}."
+        )
+    return said
 
 
 def requests_told(f: Figures, thing: str = "request") -> list[str]:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from . import counters, drops
-from .attribution.causes import LOW_COVERAGE, OWN_COST
+from .attribution.causes import OWN_COST
+from .coverage import Covered, beyond_noise, covered, only_located
 from .names import printable
 from .requests.figures import Figures, figures
 from .selection.options import Selection
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)
 N_SLOWEST = 5
-N_WORST = 5
 _TAIL = "p99-100"
 _WORTH = 0.01  # minimum share of the delay for a cause after the first to be named in the first sentence
 _ACT = 0.05  # minimum share of the delay for a cause to be worth acting on
 _FEW_SLOWER = 0.5  # below this share of the slow messages, sentences are about the slower ones only
+LOCATED = "only located: "  # a cause that shows where the time went, but not why
 _MOST_SEARCHED = 500  # slow messages that are searched for the slowest ones
 
 MODE = {"tracepoints": "tracepoints", "intel-pt": "Intel PT"}
@@ -109,10 +110,7 @@ class Summary:
     by_clocks: bool  # the limit comes from its clocks, not from its packets or tracepoints
     extra_ns: int  # extra latency of these messages in total
     baseline: str
-    coverage_median: float | None
-    coverage_min: float | None
-    located_median: float | None  # share of the rest whose place is known, but not its cause
-    worst_covered: pd.DataFrame
+    covered: Covered | None  # None: none took longer
     causes: pd.DataFrame
     losses: pd.DataFrame
     slowest: list[SlowMessage]
@@ -158,11 +156,8 @@ def summarise(capture: CaptureTables) -> Summary:
     known = {p: value for p in PERCENTILES if (value := percentile(latencies, p)) is not None}
     coverage = capture.coverage
     traces = capture.pipeline.table("trace").to_pylist()
-    # A message that is not slower has nothing to explain; an empty share would count as complete.
     slower = beyond_noise(coverage)
     noise = int(coverage["noise_ns"].median()) if len(coverage) else 0
-    shares = slower["coverage"].dropna().to_numpy(dtype=float)
-    located = slower["located_ns"].to_numpy(float) / np.maximum(slower["deviation_ns"].to_numpy(float), 1)
     return Summary(
         mode=capture.manifest.mode,
         only_waits=capture.manifest.raw.get("syscalls") == "waits",
@@ -180,10 +175,7 @@ def summarise(capture: CaptureTables) -> Summary:
         by_clocks=noise > max((t["p99_step_ns"] for t in traces), default=TRACEPOINT_NOISE_NS),
         extra_ns=int(slower["deviation_ns"].sum()),
         baseline=_baseline(capture),
-        coverage_median=float(np.median(shares)) if len(shares) else None,
-        coverage_min=float(shares.min()) if len(shares) else None,
-        located_median=float(np.median(located)) if len(located) else None,
-        worst_covered=worst_covered(slower),
+        covered=covered(slower),
         causes=capture.causes,
         losses=capture.losses,
         slowest=slowest(capture, N_SLOWEST),
@@ -212,16 +204,6 @@ def _requests(capture: CaptureTables, pids: npt.NDArray[np.int64]) -> Figures | 
     return figures(
         capture.stored_requests, options.role, pids, options.port, slices, options.baseline, options.slow
     )
-
-
-def beyond_noise(coverage: pd.DataFrame) -> pd.DataFrame:
-    """Slow messages whose extra latency is larger than the recording can tell from no difference."""
-    return coverage[(coverage["deviation_ns"] > coverage["noise_ns"]).to_numpy(bool)]
-
-
-def only_located(row: Any) -> bool:
-    """Whether a row of ``causes`` mostly says where the time went, and not why."""
-    return bool(2 * row.located_ns > row.total_deviation_ns)
 
 
 def own_cost(capture: CaptureTables) -> OwnCost | None:
@@ -286,12 +268,6 @@ def wait_chains(anomalies: pd.DataFrame) -> dict[str, WaitChain]:
     return {str(row.cause): WaitChain(str(row.path), int(row.n)) for row in each(most)}
 
 
-def worst_covered(coverage: pd.DataFrame) -> pd.DataFrame:
-    """Rows of ``coverage`` of the messages with the lowest coverage, the worst first."""
-    low = coverage[coverage["coverage"] < LOW_COVERAGE]
-    return low.sort_values(["coverage", "message_id"]).head(N_WORST)
-
-
 def _baseline(capture: CaptureTables) -> str:
     against = capture.options.against
     of = f" of {capture.other.name if capture.other else Path(against).name}" if against else ""
@@ -352,7 +328,7 @@ def verdict(s: Summary) -> str:
     if not s.n_beyond_noise or not len(s.causes):
         return begin
     parts = [
-        f"{printable(c.cause)} ({percent(c.share)} of the extra latency, {counted(c.n_messages, s.thing)}, up to "
+        f"{printable(c.cause)} ({LOCATED if only_located(c) else ''}{percent(c.share)} of the extra latency, {counted(c.n_messages, s.thing)}, up to "
         f"{duration(c.max_deviation_ns)})"
         for i, c in enumerate(each(s.causes.head(3)))
         if i == 0 or c.share >= _WORTH

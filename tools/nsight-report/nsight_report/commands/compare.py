@@ -17,10 +17,11 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
+from ..coverage import beyond_noise
 from ..errors import NoSlowMessages
 from ..export.terminal import bar, columns, print_table
 from ..names import printable
-from ..summary import PERCENTILES, beyond_noise, selected
+from ..summary import PERCENTILES, selected
 from ..tables import schema
 from ..tables.data_frames import to_pandas
 from ..units import duration, percent, percentile, supported

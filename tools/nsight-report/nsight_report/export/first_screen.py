@@ -8,12 +8,13 @@ from typing import Any
 
 import pandas as pd
 
+from ..coverage import only_located
 from ..manifest import Manifest
 from ..names import printable
 from ..plots.figures import Sheet
 from ..plots.style import DARK
 from ..report_text import confidence, next_steps
-from ..summary import MODE, Advice, Summary, advice, cause_with_subject, compared, only_located
+from ..summary import MODE, Advice, Summary, advice, cause_with_subject, compared
 from ..tables.data_frames import each
 from ..units import counted, duration
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..coverage import Covered, Whole
 from ..requests.figures import Figures
 from ..stage import REQUEST
 from ..summary import Summary, summarise
@@ -69,12 +70,7 @@ def summary_object(capture: CaptureTables, summary: Summary | None = None) -> di
         "requests": _requests(s.requests),
         "slow": s.slow,
         "baseline": s.baseline,
-        "coverage": {
-            "median": s.coverage_median,
-            "min": s.coverage_min,
-            "located_median": s.located_median,
-            "worst": [record(row, "message_id", "coverage", "deviation_ns") for row in each(s.worst_covered)],
-        },
+        "coverage": _coverage(s.covered),
         "latency": _LATENCY[capture.options.direction],
         "causes": [
             {**row, "chain": s.chains[row["cause"]].text if row["cause"] in s.chains else None}
@@ -87,6 +83,18 @@ def summary_object(capture: CaptureTables, summary: Summary | None = None) -> di
         "counters": [one._asdict() for one in s.counted],
         "own_cost": {"median_ns": s.own_cost.median_ns, "share": s.own_cost.share} if s.own_cost else None,
         "losses": _rows(s.losses, _LOSS_FIELDS),
+    }
+
+
+def _coverage(c: Covered | None) -> dict[str, Any]:
+    if c is None:
+        return {**dict.fromkeys((*Whole._fields, "median", "min", "located_median")), "worst": []}
+    return {
+        **c.whole._asdict(),
+        "median": c.median,
+        "min": c.least,
+        "located_median": c.located_median,
+        "worst": [record(row, "message_id", "coverage", "deviation_ns") for row in each(c.worst)],
     }
 
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..counters import figure
+from ..coverage import only_located
 from ..drops import MEANING
 from ..names import last_callers, printable
 from ..report_text import confidence, next_steps, no_cause, phase_columns, requests_told, slowest_told
@@ -22,7 +23,6 @@ from ..summary import (
     SlowMessage,
     Summary,
     cause_with_subject,
-    only_located,
     own_cost_line,
     peer_of,
     verdict,
@@ -233,17 +233,19 @@ def _latencies(console: Console, s: Summary) -> None:
         missing = ", ".join(f"p{p:g}" for p in s.unsupported)
         console.print(f"  too few messages for {missing}", style="dim")
     console.print(f"  slow {s.thing}s: {s.slow} ({s.n_slow:,}), baseline: {s.baseline}")
-    if s.coverage_median is not None and s.coverage_min is not None:
+    if s.covered is not None:
+        explained, located, unexplained = s.covered.whole.percentages()
         console.print(
-            f"  coverage: of a slow {s.thing}'s extra latency the causes explain {s.coverage_median:.0%} "
-            f"(median; lowest {s.coverage_min:.0%}) and locate {s.located_median or 0:.0%}"
+            f"  coverage: of the extra latency {explained}% explained, {located}% only located, {unexplained}% unexplained; of a "
+            f"{s.thing}'s explained: median {percent(s.covered.median)}, lowest {percent(s.covered.least)}",
+            soft_wrap=True,
         )
     elif s.n_slow and not s.n_beyond_noise:
         console.print("  coverage: undefined, as none was slower by more than measurement noise")
-    if len(s.worst_covered):
+    if s.covered is not None and len(s.covered.worst):
         worst = [
             f"{row.message_id} ({row.coverage:.0%} of {duration(row.deviation_ns)})"
-            for row in each(s.worst_covered)
+            for row in each(s.covered.worst)
         ]
         console.print(f"  explained least: {s.thing} {', '.join(worst)}", style="dim")
 

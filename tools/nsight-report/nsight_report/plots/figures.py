@@ -65,7 +65,7 @@ def _workload(capture: CaptureTables) -> str:
 def caption(capture: CaptureTables, summary: Summary, workload: str) -> str:
     """Host, kernel, workload, coverage and command: the origin of a figure."""
     m = capture.manifest
-    coverage = "-" if summary.coverage_median is None else f"{summary.coverage_median:.0%} (median)"
+    coverage = "-" if summary.covered is None else f"{summary.covered.median:.0%} (median)"
     parts = [
         f"host {m.text('host', 'hostname') or 'unknown'}, kernel {m.text('host', 'kernel') or 'unknown'}, mode {MODE[summary.mode]}",
         f"workload {workload or 'none'}, {counted(summary.n, summary.thing)}",
