@@ -15,12 +15,14 @@ from urllib.parse import unquote
 
 import nsight_report
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from machinery.made_up.capture import World, blocking_of, write_capture
 from nsight_report.api import Capture
+from nsight_report.export import tables
 from nsight_report.export.html import render, write_report
 from nsight_report.export.terminal import print_summary
-from nsight_report.plots.figures import Sheet, drawn
+from nsight_report.plots.figures import Sheet, csv_text, drawn
 from nsight_report.report_text import confidence
 from nsight_report.summary import summarise
 from nsight_report.tables.data_frames import to_pandas
@@ -74,6 +76,20 @@ def test_page_has_only_the_packages_scripts_whatever_threads_are_called(hostile_
         base64.b64decode(h) for h in re.findall(r"script-src (.*?);", html.unescape(hostile_page))[0].replace("'sha256-", "").replace("'", "").split()
     ]  # fmt: skip
     assert len(bodies) == 6
+
+
+def test_no_control_character_of_a_cause_is_in_the_page_or_in_csv(tmp_path: Path) -> None:
+    name, shown = "x\x1b]0;t\x07\u202e", "x\\x1b]0;t\\x07\\u202e"
+    c = nsight_report.open(write_capture(tmp_path / "c.nsight", World(n=300, hog=name)))
+    page = page_of(c)
+    assert f"Largest causes: {shown} (A)" in html.unescape(page)
+    assert not set("\x1b\x07\u202e") & set(page)
+    assert csv_text(pd.DataFrame({"cause": [name, None], "n": [1, 2]})) == f"cause,n\n{shown},1\n,2\n"
+    for kind in ("csv", "parquet"):
+        tables.export(c, kind, tmp_path, ["anomalies"])
+    assert name in pq.read_table(tmp_path / "anomalies.parquet")["subject"].to_pylist()
+    written = pd.read_csv(tmp_path / "anomalies.csv")["subject"]
+    assert shown in set(written) and name not in set(written)
 
 
 def test_policy_allows_styles_by_their_hash_and_none_in_attributes(hostile_page: str) -> None:

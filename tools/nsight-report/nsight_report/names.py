@@ -43,6 +43,11 @@ def printable(name: object, limit: int = 80) -> str:
     return out if len(out) <= limit else out[: limit - 1] + "…"
 
 
+def readable(value: object) -> object:
+    """A text at full length with every unprintable character written out, for files that people read too; other values as they are."""
+    return printable(value, 10 * len(value)) if isinstance(value, str) else value
+
+
 def thread_name(comm: str) -> str:
     """The name of a thread in anomalies: kernel threads of a core, a pool or a work item share one name.
 

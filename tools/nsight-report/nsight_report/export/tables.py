@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from .. import files
 from ..errors import UsageError
+from ..names import readable
 from ..tables import schema
 from ..tables.store import temporary, writing
 
@@ -32,7 +33,8 @@ def export(
 ) -> dict[str, int]:
     """Write ``directory``/NAME.parquet or .csv; returns the number of rows of each.
 
-    Files have the columns of ``schema.py``. A null becomes an empty CSV field; texts are quoted.
+    Files have the columns of ``schema.py``. In CSV, a null becomes an empty field, texts are quoted, and unprintable characters are
+    written out; Parquet has texts as they were recorded.
     """
     check(names or ())
     capture.analyse()
@@ -56,9 +58,19 @@ def _write(capture: CaptureTables, kind: str, name: str, path: Path) -> int:
             plain = pa.schema([pa.field(f.name, _plain(f.type)) for f in arrow])
             with pc.CSVWriter(partial, plain) as writer:
                 for piece in _pieces(capture, name):
-                    writer.write_table(piece.cast(plain))
+                    writer.write_table(_readable(piece.cast(plain)))
                     n_rows += piece.num_rows
     return n_rows
+
+
+def _readable(table: pa.Table) -> pa.Table:
+    """Texts as every other text shows them. Thread names and symbols can contain terminal escapes and new lines."""
+    for at, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            words = table.column(at).combine_chunks().dictionary_encode()
+            shown = pa.array(map(readable, words.dictionary.to_pylist()), pa.string())
+            table = table.set_column(at, field, shown.take(words.indices))
+    return table
 
 
 def _pieces(capture: CaptureTables, name: str) -> Iterator[pa.Table]:

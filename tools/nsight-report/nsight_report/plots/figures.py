@@ -19,7 +19,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Canvas
 
 from ..comparison import CallPaths, call_paths
-from ..names import printable
+from ..names import printable, readable
 from ..summary import MODE, SlowMessage, Summary, selected
 from ..tables.data_frames import cause_names, each
 from ..tables.store import write_atomically
@@ -52,9 +52,13 @@ class Figure:
         """Write NAME.svg, NAME.png and NAME.csv."""
         write_atomically(directory / f"{self.name}.svg", self.svg)
         write_atomically(directory / f"{self.name}.png", self.png)
-        write_atomically(
-            directory / f"{self.name}.csv", self.data.to_csv(index=False).encode("utf-8", "replace")
-        )
+        write_atomically(directory / f"{self.name}.csv", csv_text(self.data).encode("utf-8", "replace"))
+
+
+def csv_text(data: pd.DataFrame) -> str:
+    """As CSV, with names as the figure shows them."""
+    texts = data.select_dtypes(["object", "string", "category"])
+    return data.assign(**{str(name): texts[name].map(readable) for name in texts}).to_csv(index=False)
 
 
 def _workload(capture: CaptureTables) -> str:
@@ -90,7 +94,10 @@ class Sheet:
     @classmethod
     def of(cls, capture: CaptureTables, summary: Summary) -> Sheet:
         """For an analysed capture."""
-        top = ", ".join(f"{c.cause} {c.share:.0%}" for c in each(capture.causes.head(3))) or "none found"
+        top = (
+            ", ".join(f"{printable(c.cause)} {c.share:.0%}" for c in each(capture.causes.head(3)))
+            or "none found"
+        )
         workload = _workload(capture)
         note = caption(capture, summary, workload)
         messages = selected(capture, OF_MESSAGES)
