@@ -6,6 +6,7 @@ from __future__ import annotations
 import doctest
 import socket
 import stat
+import subprocess
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -317,3 +318,17 @@ def test_a_question_to_an_nsight_stamp_that_ends_is_given_up_at_once(
         with pytest.raises(Usage, match="no answer"):
             stamp.ask(deep, "late", lambda: next(looks))
     assert next(looks, None) is None
+
+
+def test_names_of_devices_cannot_control_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # A container can give its device such a name; ip writes it as it is, which is not JSON.
+    told = '[{"ifname": "a\x1b[31m\x07", "ifindex": 1, "link_type": "ether", "flags": []}]'
+    done = subprocess.CompletedProcess(["ip"], 0, told, "")
+    monkeypatch.setattr(points.subprocess, "run", lambda *_args, **_options: done)
+    assert points.links()[0]["ifname"] == "a\x1b[31m\x07"
+    assert cli.main(["--point", "eth9", "-o", str(tmp_path / "a.capsules")]) == 2
+    said = capsys.readouterr().err
+    assert "this namespace has a [31m" in said
+    assert not set("\x1b\x07") & set(said)

@@ -22,7 +22,7 @@ from typing import Any
 from nsight_record import host, ownership
 from nsight_record.capture import Capture, default_name
 from nsight_record.errors import EXIT_INTERRUPTED, EXIT_IO, EXIT_OK, RecordError, Usage
-from nsight_record.progress import Progress
+from nsight_record.progress import Progress, print_error
 from nsight_record.supervisor import Signals
 
 from . import __version__, account, alone, clocks, late, mtu, points, settings, stamp
@@ -263,9 +263,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _change(args) if args.change else _stamp(args, ["nsight-capsule", *argv], progress)
     except RecordError as e:
         progress.clear()
-        print(f"error: {e}", file=sys.stderr)
-        if e.hint:
-            print(f"hint: {e.hint}", file=sys.stderr)
+        print_error(e)
         return e.exit_code
     except OSError as e:
         progress.clear()

@@ -82,7 +82,9 @@ def links() -> list[dict[str, Any]]:
     done = subprocess.run(["ip", "-j", "-d", "addr", "show"], capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(done.stderr.strip() or "ip failed")
-    links: list[dict[str, Any]] = json.loads(done.stdout)
+    links: list[dict[str, Any]] = json.loads(
+        done.stdout, strict=False
+    )  # ip writes control characters of names as they are
     here = (Path("/proc/thread-self/ns/net").stat().st_ino, netns.cookie())
     routes = any(path.read_text().strip() != "0" for path in _SWITCHES if path.exists())
     more = {"netns": here, "routes": routes, "ipsec": routes and _has_policies()}

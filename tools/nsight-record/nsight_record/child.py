@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .ownership import PRIVATE_UMASK
+from .progress import printable
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -28,11 +29,6 @@ LOG_TAIL_BYTES = 4096
 
 # Messages that appear in every recording and explain no failure.
 _NOISE = ("couldn't set RLIMIT_MEMLOCK", "Events disabled", "Events enabled", "comparison of integers", "~~")
-
-
-def printable(text: str) -> str:
-    """``text`` without control characters, which a log could use to control the terminal."""
-    return "".join(c if c.isprintable() else " " for c in text)
 
 
 class Child:

@@ -25,7 +25,7 @@ from .capture import Capture, default_name
 from .errors import EXIT_INTERRUPTED, EXIT_IO, EXIT_OK, Missing, OutputError, RecordError, Usage
 from .plan import Plan, describe, make_plan
 from .preflight import ERROR, Finding, Machine
-from .progress import Progress, human_bytes
+from .progress import Progress, human_bytes, print_error
 from .recording import Recording
 from .supervisor import Interrupted, Signals
 from .system import Changes, restore_left
@@ -297,9 +297,7 @@ def main(argv: Sequence[str] | None = None, machine: Machine | None = None) -> i
         return _record(args, ["nsight-record", *argv], machine, progress, umask)
     except RecordError as e:
         progress.clear()
-        print(f"error: {e}", file=sys.stderr)
-        if e.hint:
-            print(f"hint: {e.hint}", file=sys.stderr)
+        print_error(e)
         return e.exit_code
     except OSError as e:
         progress.clear()

@@ -6,9 +6,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .child import printable
 from .errors import Usage
-from .progress import human_bytes
+from .progress import human_bytes, printable
 from .snapshots import Snapshots
 
 MIB = 1 << 20

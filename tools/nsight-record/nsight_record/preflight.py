@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from . import clock, collect, payload, perf, probes, programs
-from .child import printable
 from .errors import EXIT_IO, EXIT_MISSING, Usage
-from .progress import human_bytes
+from .progress import human_bytes, printable
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 

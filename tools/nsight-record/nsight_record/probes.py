@@ -10,8 +10,8 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from .child import printable
 from .errors import Missing, Usage
+from .progress import printable
 
 SCRIPT = "nsight-record.bt"
 LEGACY_SCRIPT = "nsight-record-legacy.bt"

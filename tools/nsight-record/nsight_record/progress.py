@@ -7,6 +7,8 @@ import shutil
 import sys
 from typing import TextIO
 
+from .errors import RecordError
+
 _BAR = 24
 
 
@@ -19,6 +21,18 @@ def human_bytes(n: float) -> str:
         if n < 1000:
             return f"{n:.1f} {unit}"
     return f"{n / 1000:.1f} TB"
+
+
+def printable(text: str) -> str:
+    """``text`` without control characters: logs and names of devices could use them to control the terminal."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def print_error(error: RecordError) -> None:
+    """An error and its fix on standard error."""
+    print(f"error: {_lines(str(error))}", file=sys.stderr)
+    if error.hint:
+        print(f"hint: {_lines(error.hint)}", file=sys.stderr)
 
 
 class Progress:
@@ -34,12 +48,12 @@ class Progress:
         """One line, unless quiet."""
         if not self._quiet:
             self.clear()
-            print(text, file=self._stream, flush=True)
+            print(_lines(text), file=self._stream, flush=True)
 
     def warn(self, text: str) -> None:
         """One line, also when quiet."""
         self.clear()
-        print(f"warning: {text}", file=self._stream, flush=True)
+        print(f"warning: {_lines(text)}", file=self._stream, flush=True)
 
     def clear(self) -> None:
         """Remove the redrawn line."""
@@ -68,3 +82,7 @@ class Progress:
             self._stream.write("\r" + text[: shutil.get_terminal_size().columns - 1] + "\x1b[K")
             self._stream.flush()
             self._drawn = True
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
