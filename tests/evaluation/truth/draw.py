@@ -18,6 +18,9 @@ from nsight_demo.namespaces import LinkOptions
 from .scenarios import APP_CPU, FLOOD, Scenario
 
 SERVERS = ("memcached", "redis", "nginx")
+#: Several threads, two processes, datagrams, and an interpreter, which is slower.
+PYTHON = ("asyncio", "datagrams", "front")
+MORE = (*SERVERS, "memcached-4", *PYTHON)
 
 
 def drawn(n: int, seed: int) -> list[Scenario]:
@@ -38,9 +41,10 @@ def _name(rng: random.Random) -> str:
 
 
 def _load(rng: random.Random, server: str, most: int = 2500) -> tuple[str, ...]:
+    most = min(most, 800) if server in PYTHON else most
     options = ["-c", str(_between(rng, 2, 40)), "-r", str(_between(rng, 200, most))]
     if server != "nginx":
-        options += ["--value-size", str(_between(rng, 10, 8000))]
+        options += ["--value-size", str(_between(rng, 10, 1400 if server == "datagrams" else 8000))]
     return tuple(options)
 
 
@@ -52,12 +56,12 @@ def _turns(rng: random.Random) -> list[str]:
 
 
 def _none(rng: random.Random, name: str) -> Scenario:
-    server = rng.choice(SERVERS)
+    server = rng.choice(MORE)
     return Scenario(f"{name}: none", server, Injection, (), load=_load(rng, server, 800))
 
 
 def _hog(rng: random.Random, name: str) -> Scenario:
-    server, program, turns = rng.choice(SERVERS), _name(rng), _turns(rng)
+    server, program, turns = rng.choice(MORE), _name(rng), _turns(rng)
     return Scenario(
         f"{name}: {program} on the application core",
         server,
@@ -81,7 +85,7 @@ def _receive_hog(rng: random.Random, name: str) -> Scenario:
 
 
 def _stop(rng: random.Random, name: str) -> Scenario:
-    server, ms, every = rng.choice(SERVERS), rng.uniform(1, 15), rng.uniform(60, 300)
+    server, ms, every = rng.choice(MORE), rng.uniform(1, 15), rng.uniform(60, 300)
     return Scenario(
         f"{name}: stopped for {ms:.1f} ms",
         server,
@@ -123,13 +127,14 @@ def _neighbour(rng: random.Random, name: str) -> Scenario:
 
 def _flood(rng: random.Random, name: str) -> Scenario:
     burst, every, rules = _between(rng, 200, 1500), rng.randint(25_000, 90_000), _between(rng, 200, 1500)
+    server = rng.choice(("memcached", *PYTHON))
     link = LinkOptions(rps_cpu=APP_CPU) if rng.random() < 0.5 else LinkOptions(bridge_rps_cpu=APP_CPU)
     return Scenario(
         f"{name}: {burst} datagrams through {rules} rules",
-        "memcached",
+        server,
         lambda: Flood(0, ["-b", str(burst), "-e", str(every)], n_rules=rules),
         FLOOD,
-        load=_load(rng, "memcached", 800),
+        load=_load(rng, server, 800),
         link=link,
     )
 

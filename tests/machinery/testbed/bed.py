@@ -16,7 +16,7 @@ from nsight_demo.processes import BedError, prefix, run
 from nsight_demo.servers import KINDS, ServerKind
 
 from ..harness import built
-from . import acceptor
+from . import acceptor, echo_servers
 from .ports import Port
 from .turn import turn
 
@@ -31,6 +31,24 @@ def _acceptor(port: int, directory: Path) -> list[str]:
     return ["/usr/bin/python3", str(directory / "acceptor.py"), "serve", SERVER4, str(port), str(directory)]
 
 
+def _echo(kind: str, port: int, protocol: str = "echo") -> ServerKind:
+    def argv(port: int, directory: Path) -> list[str]:
+        return [
+            "/usr/bin/python3",
+            str(directory / "echo_servers.py"),
+            kind,
+            SERVER4,
+            str(port),
+            str(directory),
+        ]
+
+    return ServerKind(kind, port, protocol, "none", argv, "python3", echo_servers.prepare)
+
+
+def _four_threads(port: int, directory: Path) -> list[str]:
+    return [*KINDS["memcached"].argv(port, directory), "-t", "4"]
+
+
 class Testbed(bed.Bed):
     """``realtime``: servers, client and NAPI thread run at real-time priority FIFO, so that
     programs outside the testbed add no delays to the measurement. Such a testbed measures,
@@ -41,6 +59,10 @@ class Testbed(bed.Bed):
     kinds: ClassVar[Mapping[str, ServerKind]] = {
         **KINDS,
         "acceptor": ServerKind("acceptor", 7000, "echo", "none", _acceptor, "python3", acceptor.prepare),
+        "asyncio": _echo("asyncio", 7001),
+        "datagrams": _echo("datagrams", 7002, "echo-udp"),
+        "front": _echo("front", 7003),
+        "memcached-4": ServerKind("memcached-4", 11212, "memcached", "memcached", _four_threads, "mc-worker"),
     }
 
     def __init__(

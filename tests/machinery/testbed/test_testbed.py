@@ -84,6 +84,18 @@ def test_client_log_agrees_with_redis(needs: Callable[..., None], tmp_path: Path
     assert calls["cmdstat_set"] == (log.kind == "setup").sum() == 101
 
 
+@pytest.mark.parametrize("kind", ["asyncio", "datagrams", "front", "memcached-4"])
+def test_servers_of_other_designs_answer_every_request(
+    needs: Callable[..., None], tmp_path: Path, kind: str
+) -> None:
+    needs("memcached")
+    with Testbed() as bed:
+        options = ["-n", "200", "-c", "5", "--udp-timeout", "60000"]
+        bed.start_load(bed.start_server(kind), options, tmp_path / "load.tsv").wait()
+    log = read_load(tmp_path / "load.tsv")
+    assert (log["recv_ns"] > 0).sum() >= 200
+
+
 def test_nothing_is_left_after_a_normal_end(needs: Callable[..., None], tmp_path: Path) -> None:
     needs("memcached", "redis-server", "nginx")
     with Testbed(LinkOptions(napi_cpu=0)) as bed:
