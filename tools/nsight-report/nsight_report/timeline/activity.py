@@ -33,8 +33,11 @@ ROWS = 300_000
 MESSAGES = 20_000
 
 _CONTEXTS = ("cpu", "start_ns", "end_ns", "kind", "symbol", "pid", "tid", "comm", "call_id", "others")
+_INTERRUPTS = ("cpu", "start_ns", "end_ns", "kind", "tid")
 _READY = ("comm", "start_ns", "end_ns", "state")
 _STATES = ("tid", "start_ns", "end_ns", "state", "cpu")
+#: Number of messages that show how long interrupts usually are; they are spread evenly, so few of them are slow.
+_SAMPLE = 64
 
 
 class Activity:
@@ -80,6 +83,7 @@ class Activity:
         self.machine = Machine.build(
             gaps, did, threads, cores, received, app, names, recording.recorder, self._host
         ).after_drops(why)
+        self.machine = replace(self.machine, usual_interrupt_ns=self._usual_interrupt_ns())
         told = recording.frequencies
         self.frequencies = CoreFrequencies() if told is None else CoreFrequencies.of(to_pandas(told))
 
@@ -101,6 +105,13 @@ class Activity:
             contexts = to_pandas(self._contexts.overlapping(cpu, start, end, _CONTEXTS))
             memory = MemoryWork.of(to_pandas(self._memory.overlapping(cpu, start, end)), self.machine.names)
             yield parts, replace(self.machine.during(contexts), told=told, memory=memory)
+
+    def _usual_interrupt_ns(self) -> int:
+        some = self.messages.iloc[:: max(len(self.messages) // _SAMPLE, 1)]
+        some = some[column(some["app_cpu"]) >= 0]
+        cpu, first, last = (column(some[name]) for name in ("app_cpu", "first_ns", "last_ns"))
+        contexts = to_pandas(self._contexts.overlapping(cpu, first, last, _INTERRUPTS))
+        return exposure.usual_interrupt_ns(some, contexts, self._tids)
 
     def calls_while(self, cpu: Int, start: Int, end: Int, columns: Sequence[str]) -> pa.Table:
         """Rows of ``calls`` that overlap intervals of cores, with their callers."""

@@ -280,14 +280,22 @@ def _same_read(messages: pd.DataFrame, row: Int, of: Int, m: Machine) -> npt.NDA
 
 
 def _longest_nested(m: Machine) -> int:
-    """How long (in ns) an interrupt in the application's threads may be to count as part of what they do.
+    """How long (in ns) an interrupt in the application's threads may be to count as part of what they do."""
+    return max(NESTED_FLOOR_NS, 5 * m.usual_interrupt_ns)
 
-    Based on all that is known about cores, mostly around baseline messages: otherwise a flood of long interrupts in slow
-    messages would count as usual.
+
+def usual_interrupt_ns(messages: pd.DataFrame, contexts: pd.DataFrame, tids: Int) -> int:
+    """Median length of the interrupts that threads ``tids`` had during a message; the median of these ``messages``.
+
+    Each message counts once: one slow message can meet more interrupts of a flood than all baseline messages together, and
+    the flood would count as usual. 0 if there were none.
     """
-    within = np.isin(m.kind, INTERRUPTS) & np.isin(m.tid, m.app.tids)
-    usual = (m.end - m.start)[within]
-    return max(NESTED_FLOOR_NS, 5 * int(np.median(usual)) if len(usual) else 0)
+    kind = contexts["kind"].astype(str).isin(("softirq", "hardirq", "exception")).to_numpy(bool)
+    within = contexts[kind & np.isin(column(contexts["tid"]), tids)]
+    cpu, start, end = (column(within[name]) for name in ("cpu", "start_ns", "end_ns"))
+    core, first, last = (column(messages[name]) for name in ("app_cpu", "first_ns", "last_ns"))
+    of, item, _, _ = overlaps(core, first, last, cpu, start, end)
+    return int(pd.Series((end - start)[item]).groupby(of).median().median()) if len(of) else 0
 
 
 def _among(numbers: Int, sorted_ids: Int) -> npt.NDArray[np.bool_]:

@@ -81,7 +81,8 @@ class Machine:
     first byte arrived, which thread read it and when that thread turned to it, -1 unknown; ``entered_*``: system calls,
     exceptions and USER_CODE that threads entered, by (tid, start), as far as they are looked up; ``app``: the messages
     of the application; ``recorder``: the processes of the recording; ``host``: delays that its settings can cause; ``lost``: by
-    row of the measured messages, the name code of waiting for its retransmission, None: drops are unknown; ``frequencies`` and ``memory``: of the cores.
+    row of the measured messages, the name code of waiting for its retransmission, None: drops are unknown; ``frequencies`` and ``memory``: of the cores;
+    ``usual_interrupt_ns``: length of an interrupt in the application's threads.
     """
 
     names: Names
@@ -113,6 +114,7 @@ class Machine:
     lost: Int | None = None
     frequencies: CoreFrequencies = field(default_factory=CoreFrequencies)
     memory: MemoryWork = field(default_factory=MemoryWork)
+    usual_interrupt_ns: int = 0
 
     def was_in(self, tid: Int, time: Int) -> Int:
         """Name code of the system call, exception or USER_CODE that each thread was in at a time; -1: not known."""
