@@ -179,3 +179,26 @@ def test_many_cores_need_hardly_more_memory_than_few(tmp_path: Path) -> None:
     data = pt.Recording(traces, config=pt.TSC | pt.CYC).write(tmp_path)
     argv = [parity.NATIVE, "edges", data, "--symfs", tmp_path / "symfs", "--jobs", "2", "-q", "-o"]
     assert most_mib(*argv, tmp_path / "edges") < 128
+
+
+@pytest.mark.parametrize("end", [b"", pt.psb(1 << 24, pt.LOOP) + ROUND], ids=["one PSB", "two"])
+def test_marks_without_branches_need_no_memory(tmp_path: Path, end: bytes) -> None:
+    """700,000 marks of C-states, 39 MB as items in memory. Each needs as much time as the one before."""
+    n = 700_000
+    trace = pt.psb(1000) + ROUND + (pt.cyc(10) + b"\x02\x22\0\x10") * n + ROUND + end
+    data = pt.Recording({(0, pt.PID): [trace]}).write(tmp_path)
+    argv = [parity.NATIVE, "edges", data, "--symfs", tmp_path / "symfs", "-o"]
+    assert most_mib(*argv, tmp_path / "edges") < 64
+    events = edges.read(tmp_path / "edges").events
+    assert (events["code"] == 6).sum() == n
+
+
+def test_rows_of_marks_are_cut_like_those_of_calls(tmp_path: Path) -> None:
+    trace = pt.psb(1000) + ROUND + (pt.cyc(10) + b"\x02\x22\0\x10") * 1_400_000 + ROUND
+    data = pt.Recording({(0, pt.PID): [trace]}).write(tmp_path)
+    argv = [parity.NATIVE, "calls", data, "--symfs", tmp_path / "symfs", "--out", tmp_path / "calls"]
+    subprocess.run([*map(str, argv)], check=True, capture_output=True)
+    ledger = {
+        row["key"]: row["count"] for row in json.loads((tmp_path / "calls/calls.json").read_text())["losses"]
+    }
+    assert ledger["calls_cut"] == 1

@@ -149,3 +149,25 @@ def test_an_overflow_begins_behind_the_last_packet_of_time(tmp_path: Path) -> No
     for options in ((), ("--slice-bytes", "1")):
         rows = calls(tmp_path, pt.Recording({(0, 7): [trace + pt.loop(1, 10)]}), *options)
         assert of("gap", rows) == [("overflow", 3000, 3500)]
+
+
+#: A packet of a C-state (PWRE), which needs no branch.
+SLEEP = b"\x02\x22\0\x10"
+
+
+@pytest.mark.parametrize(
+    ("behind", "at"), [(pt.loop(9000, 10), 91_090), (pt.cyc(10) + SLEEP, 1100), (b"", 1090)]
+)
+def test_a_mark_before_a_psb_is_told_once(tmp_path: Path, behind: bytes, at: int) -> None:
+    """Marks wait for the time of the next branch, which belongs to the next slice, and may not be a call."""
+    marks = (pt.cyc(10) + SLEEP) * 3
+    trace = BEGIN + pt.loop(2, 10) + marks + pt.psb(1060, pt.LOOP) + behind + marks
+    trace += pt.psb(at, pt.LOOP) + pt.loop(2, 10)
+    data = pt.Recording({(0, 7): [trace]}).write(tmp_path)
+    found = []
+    for options in ((), ("--slice-bytes", "1")):
+        events = parity.by_native(data, tmp_path / "symfs", tmp_path, *options).events
+        found.append(events[["time", "code", "value"]].tolist())
+    assert found[0] == found[1]
+    assert [time for time, code, _ in found[0] if code == 6][:3] == [1040, 1050, 1060]
+    assert sum(code == 6 for _, code, _ in found[0]) == 6 + behind.count(SLEEP)

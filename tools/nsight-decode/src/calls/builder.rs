@@ -114,6 +114,10 @@ impl Sink for Builder {
             core.event(event, &mut self.texts);
             self.n_rows += core.n_rows() - before;
         }
+        // Marks are rows, too, and a trace may have any number of them between two edges.
+        if self.n_rows >= MOST_ROWS {
+            self.make_room()?;
+        }
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::losses::{Ledger, Loss};
 use crate::perfdata::Recording;
 use crate::pt::item::{Item, What};
-use crate::pt::stitch::{join, Joint};
+use crate::pt::stitch::{join, n_within, Joint};
 use crate::pt::switches::{Task, UNKNOWN};
 use crate::pt::walk::{Output, Slice};
 
@@ -162,7 +162,7 @@ impl<'a> Merger<'a> {
         if part.goes_on {
             track.open = Some((number, part.until));
         } else {
-            let tail = part.items.iter().rposition(|i| i.offset <= end).map_or(0, |at| at + 1);
+            let tail = n_within(&part.items, end);
             let held = Output { items: part.items.split_off(tail), task: track.thread, ..Output::default() };
             let held = Output { until: part.until, lost_at_end: part.lost_at_end, ..held };
             track.held = Some((held, end));
@@ -182,8 +182,7 @@ impl<'a> Merger<'a> {
                     Joint::Seamless => {
                         seamless = true;
                         // The slice after this one may find it, too.
-                        let beyond = held.items.iter().rposition(|i| i.offset <= place.slice.end);
-                        let mut shared = held.items.split_off(beyond.map_or(0, |at| at + 1));
+                        let mut shared = held.items.split_off(n_within(&held.items, place.slice.end));
                         if !shared.is_empty() {
                             shared.append(&mut part.items);
                             part.items = shared;

@@ -30,7 +30,6 @@ pub enum Need {
     Disable,
     /// With or without the address at which tracing continues.
     Overflow(bool),
-    Mark(Mark),
 }
 
 /// What the packets showed.
@@ -152,23 +151,26 @@ impl Replay {
         let mut next = self.clone();
         let told = next.find(trace, need);
         if told == Told::Packet {
-            let bound = next.bound;
             next.use_up_to(trace, next.at);
-            if bound && matches!(need, Need::Mark(_)) {
-                next.bound = true;
-                next.next = next.look_beside(trace);
-            }
             *self = next;
         }
         told
     }
 
-    /// TSC at a packet that reports no branch: the next of its kind before one that does. Execution may not have
-    /// reached it yet.
-    pub fn mark(&mut self, trace: &mut impl Packets, mark: Mark) -> Option<u64> {
-        let before = self.tsc;
-        self.take(trace, Need::Mark(mark));
-        std::mem::replace(&mut self.tsc, before)
+    /// TSC at a packet that reports no branch, and its end: the next of its kind before one that does. Execution may not
+    /// have reached it yet.
+    pub fn mark(&mut self, trace: &mut impl Packets, mark: Mark) -> Option<(Option<u64>, usize)> {
+        let mut next = self.clone();
+        if !next.find_mark(trace, mark) {
+            return None;
+        }
+        let found = (next.clock.now(), next.at);
+        next.next_tsc = None;
+        next.pass(trace);
+        // `next.next` still holds: only packets before it were used. To look for it again would take as long as there are marks
+        // before it, for each of them.
+        *self = next;
+        Some(found)
     }
 
     fn use_up_to(&mut self, trace: &mut impl Packets, end: usize) {
@@ -184,21 +186,6 @@ impl Replay {
         loop {
             self.pass(trace);
             let Some((kind, length)) = packet(trace.at(self.at)) else { return Told::Nothing };
-            let bytes = &trace.at(self.at)[..length];
-            if let Need::Mark(mark) = need {
-                self.bound |= kind == Kind::Bound;
-                match kind {
-                    _ if mark.is_in(bytes) => {}
-                    Kind::Fup if self.bound => self.bound = false,
-                    Kind::Bound | Kind::Other | Kind::Psb | Kind::PsbEnd => {}
-                    _ => return Told::Nothing,
-                }
-                self.at += length;
-                if mark.is_in(bytes) {
-                    return Told::Packet;
-                }
-                continue;
-            }
             self.at += length;
             if kind == Kind::Overflow {
                 self.before_overflow = self.told_tsc;
@@ -228,6 +215,25 @@ impl Replay {
                     return Told::Nothing;
                 }
                 _ => return Told::Contradiction,
+            }
+        }
+    }
+
+    fn find_mark(&mut self, trace: &mut impl Packets, mark: Mark) -> bool {
+        loop {
+            self.pass(trace);
+            let Some((kind, length)) = packet(trace.at(self.at)) else { return false };
+            let found = mark.is_in(&trace.at(self.at)[..length]);
+            self.bound |= kind == Kind::Bound;
+            match kind {
+                _ if found => {}
+                Kind::Fup if self.bound => self.bound = false,
+                Kind::Bound | Kind::Other | Kind::Psb | Kind::PsbEnd => {}
+                _ => return false,
+            }
+            self.at += length;
+            if found {
+                return true;
             }
         }
     }

@@ -4,7 +4,7 @@
 //! A slice is decoded beyond its end, into the next one. If tracing continues over the PSB between them, both find the
 //! same from the first packet after the PSB on. Before that packet, only the first slice knows how execution came
 //! there: its last instructions before the PSB need no packet. So the first slice's items count up to that packet, and
-//! the second one's after it.
+//! the second one's after it. A mark counts in the slice that has its packet.
 
 use super::item::{Item, What};
 use super::switches::Task;
@@ -27,13 +27,22 @@ fn counts(item: &Item) -> bool {
     !(item.what == What::Task || item.what == What::Entry || beside.contains(&item.what))
 }
 
+fn is_mark(item: &Item) -> bool {
+    matches!(item.what, What::Event(Code::Ptwrite | Code::Power))
+}
+
+/// The number of items that the slice after `end` cannot find. (Marks wait for the time of the next branch.)
+pub fn n_within(items: &[Item], end: usize) -> usize {
+    items.iter().rposition(|i| i.offset <= end && !is_mark(i)).map_or(0, |at| at + 1)
+}
+
 /// Joins `next` to `first`, which ends at `end` and may continue beyond it. Afterwards, `next` is the continuation of
 /// `first`.
 pub fn join(first: &mut Output, end: usize, next: &mut Output) -> Joint {
     if first.lost_at_end {
         return Joint::Anew;
     }
-    let beyond = first.items.iter().rposition(|i| i.offset <= end).map_or(0, |at| at + 1);
+    let beyond = n_within(&first.items, end);
     let tail: Vec<usize> = (beyond..first.items.len()).filter(|&i| counts(&first.items[i])).collect();
     let head: Vec<usize> = (0..next.items.len()).filter(|&i| counts(&next.items[i])).collect();
     let first_branch = next.first_branch;
@@ -47,7 +56,7 @@ pub fn join(first: &mut Output, end: usize, next: &mut Output) -> Joint {
     let only_before = tail.iter().all(|&t| first.items[t].offset <= first_branch);
     let skip = (0..=tail.len()).find(|&skip| matches(skip)).unwrap_or(tail.len());
     if skip == tail.len() && !(tail.is_empty() || head.is_empty() || only_before) {
-        first.items.truncate(beyond);
+        truncate(&mut first.items, beyond, end);
         return Joint::Contradiction;
     }
     let before_branch = head.iter().take_while(|&&h| known_before(h)).count();
@@ -65,11 +74,15 @@ pub fn join(first: &mut Output, end: usize, next: &mut Output) -> Joint {
     let begins = |i: &Item| matches!(i.what, What::Entry | What::Event(Code::DecodeError));
     let entry =
         next.items.iter().position(begins).filter(|&at| at >= begin && next.items[at].what == What::Entry);
-    first.items.truncate(cut);
-    next.items.drain(..begin);
+    truncate(&mut first.items, cut, end);
     if let Some(at) = entry {
-        next.items.remove(at - begin);
+        next.items.remove(at);
     }
+    let mut at = 0;
+    next.items.retain(|item| {
+        at += 1;
+        at > begin || is_mark(item)
+    });
     if before != after {
         match after.filter(|_| !next.unsure) {
             Some(Task { pid, tid }) => {
@@ -83,6 +96,19 @@ pub fn join(first: &mut Output, end: usize, next: &mut Output) -> Joint {
         }
     }
     Joint::Seamless
+}
+
+/// Cuts items, but no marks of packets before `end`. Those of later packets are the next slice's.
+fn truncate(items: &mut Vec<Item>, cut: usize, end: usize) {
+    let mut at = 0;
+    items.retain(|item| {
+        at += 1;
+        if is_mark(item) {
+            item.offset <= end
+        } else {
+            at <= cut
+        }
+    });
 }
 
 #[cfg(test)]

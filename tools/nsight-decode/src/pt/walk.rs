@@ -270,6 +270,7 @@ impl State<'_, '_> {
                 if self.in_guest {
                     return Ok(End::Failed(GUEST));
                 }
+                self.hand_on()?;
             }
             if self.offset > self.end && self.overlaps_enough() {
                 return Ok(End::Done);

@@ -82,31 +82,31 @@ impl State<'_, '_> {
             }
             event::STOP => {}
             event::PTWRITE => {
-                let tsc = self.mark_tsc(Mark::Ptwrite, e);
-                self.mark(tsc, Code::Ptwrite, e.variant[2], e.variant[0]);
+                let place = self.place(Mark::Ptwrite, e);
+                self.mark(place, Code::Ptwrite, e.variant[2], e.variant[0])?;
             }
             event::CBR => {
                 let tsc = if self.contradicted { own_tsc(e) } else { self.replay.cbr_tsc };
-                self.mark(tsc, Code::Cbr, e.variant[0] & 0xffff, 0);
+                self.mark((tsc, self.next), Code::Cbr, e.variant[0] & 0xffff, 0)?;
             }
             event::MWAIT => {
-                let tsc = self.mark_tsc(Mark::Mwait, e);
+                let place = self.place(Mark::Mwait, e);
                 let (hints, extensions) = (e.variant[1] & 0xff, (e.variant[1] >> 32) & 0xff);
-                self.mark(tsc, Code::Power, power::MWAIT | hints | extensions << 32, e.variant[0]);
+                self.mark(place, Code::Power, power::MWAIT | hints | extensions << 32, e.variant[0])?;
             }
             event::PWRE => {
-                let (tsc, v) = (self.mark_tsc(Mark::Pwre, e), e.variant[0]);
+                let (place, v) = (self.place(Mark::Pwre, e), e.variant[0]);
                 let value = v & 0xffff | (v >> 32 & 1) << 16;
-                self.mark(tsc, Code::Power, power::PWRE | value, 0);
+                self.mark(place, Code::Power, power::PWRE | value, 0)?;
             }
             event::EXSTOP => {
-                let tsc = self.mark_tsc(Mark::Exstop, e);
-                self.mark(tsc, Code::Power, power::EXSTOP, e.variant[0]);
+                let place = self.place(Mark::Exstop, e);
+                self.mark(place, Code::Power, power::EXSTOP, e.variant[0])?;
             }
             event::PWRX => {
-                let (tsc, v) = (self.mark_tsc(Mark::Pwrx, e), e.variant[0]);
+                let (place, v) = (self.place(Mark::Pwrx, e), e.variant[0]);
                 let value = v & 0xffff | (v >> 32 & 7) << 16;
-                self.mark(tsc, Code::Power, power::PWRX | value, 0);
+                self.mark(place, Code::Power, power::PWRX | value, 0)?;
             }
             _ => {}
         }
@@ -143,25 +143,28 @@ impl State<'_, '_> {
         Ok(())
     }
 
-    /// The time of the mark's packet: the time that libipt reports is an estimate.
-    fn mark_tsc(&mut self, mark: Mark, e: &libipt::Event) -> Option<u64> {
+    /// Time and end of the mark's packet: the time that libipt reports is an estimate.
+    fn place(&mut self, mark: Mark, e: &libipt::Event) -> (Option<u64>, usize) {
         if self.contradicted {
-            return own_tsc(e);
+            return (own_tsc(e), self.next);
         }
-        self.replay.mark(self.decoder.trace(), mark)
+        match self.replay.mark(self.decoder.trace(), mark) {
+            Some((tsc, end)) => (tsc, self.base + end),
+            None => (self.replay.tsc, self.next),
+        }
     }
 
     /// Adds a mark, which packets report besides branches. Marks at the end of a halt come after the code that ran
     /// before it.
-    fn mark(&mut self, tsc: Option<u64>, code: Code, from: u64, to: u64) {
+    fn mark(&mut self, (tsc, offset): (Option<u64>, usize), code: Code, from: u64, to: u64) -> Result<()> {
         let time = tsc.map_or(self.packet_time, |tsc| self.in_ns(tsc));
-        let (offset, what) = (self.next, What::Event(code));
-        let item = Item { time, from, to, from_sym: 0, to_sym: 0, what, offset };
+        let item = Item { time, from, to, from_sym: 0, to_sym: 0, what: What::Event(code), offset };
         if time <= self.now {
             self.output.items.push(Item { time: self.now, ..item });
         } else {
             self.marks.push(item);
         }
+        self.hand_on_marks(offset)
     }
 }
 
