@@ -151,6 +151,18 @@ def test_an_overflow_begins_behind_the_last_packet_of_time(tmp_path: Path) -> No
         assert of("gap", rows) == [("overflow", 3000, 3500)]
 
 
+def test_tracing_begins_at_the_time_of_the_psb_behind_the_overflow(tmp_path: Path) -> None:
+    """No CYC packet comes before TIP.PGE if fewer cycles passed than its threshold. A slice may begin at that PSB."""
+    status = b"\x02\x82" * 8 + pt.tsc(1030) + bytes([2, 3, pt.RATIO, 0]) + b"\x99\x01" + pt.PSBEND
+    trace = BEGIN + pt.cyc(20) + pt.tnt(True) + pt.OVF + status
+    trace += pt.enable(pt.LOOP) + pt.cyc(40) + pt.tnt(False) + pt.cyc(10) + pt.tip(pt.LOOP)
+    for options in ((), ("--slice-bytes", "1")):
+        recording = pt.Recording({(0, 7): [trace + pt.loop(1, 10)]})
+        data = recording.write(tmp_path)
+        found = parity.by_native(data, tmp_path / "symfs", tmp_path, *options).edges
+        assert [row["time"] for row in found if row["kind"] == parity.BEGIN][-1] == 1030, options
+
+
 #: A packet of a C-state (PWRE), which needs no branch.
 SLEEP = b"\x02\x22\0\x10"
 

@@ -66,7 +66,7 @@ def rows(sequence: Sequence, options: Options) -> list[Row]:
     times = reader.times(found, NOMINAL, options.tsc_ctc, options.mtc)
     index = {packet.at: n for n, packet in enumerate(found)}
     made: list[Row] = []
-    now, since = sequence.begin, None
+    now, since, lost_at = sequence.begin, None, 0
     untold: int | None = None
     for step, sure in _known(sequence.steps):
         told = times[index[step.slot[0]]] if step.slot else None
@@ -77,10 +77,13 @@ def rows(sequence: Sequence, options: Options) -> list[Row]:
             if before > now:
                 now, untold = _patch(made, untold, before)
             made.append(Row(OVERFLOW, 0, 0, now, sure))
-            since, told = now, told if step.to else None
+            since, told, lost_at = now, told if step.to else None, at
         elif step.slot:
-            if since is not None and max(told, now) <= since:
-                behind = _tsc_behind(found, times, index[step.slot[0]])
+            at = index[step.slot[0]]
+            # TIP.PGE may come without a CYC packet, if few cycles passed since a TSC packet behind the overflow.
+            timed = found[at].name == reader.PGE and any(p.name == "TSC" for p in found[lost_at:at])
+            if since is not None and max(told, now) <= since and not timed:
+                behind = _tsc_behind(found, times, at)
                 if behind is not None:
                     told = behind
                 elif untold is None:

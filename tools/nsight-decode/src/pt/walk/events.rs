@@ -15,6 +15,10 @@ impl State<'_, '_> {
             event::ENABLED | event::DISABLED if e.status_update() => {}
             event::ENABLED => {
                 self.recent.clear();
+                if self.replay.next_tsc.is_some() && !self.contradicted {
+                    // A PSB+ between the overflow and this packet tells the time, even if it is that of the overflow.
+                    self.overflowed = None;
+                }
                 self.told(Need::Enable)?;
                 self.end_overflow()?;
                 self.pending = None;
