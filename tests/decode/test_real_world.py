@@ -255,3 +255,58 @@ def test_a_recording_without_packets_of_time_is_decoded_in_their_order(tmp_path:
         perfs = parity.by_perf(data, symfs, tmp_path, program).edges
         perfs = perfs[perfs["kind"] != parity.BEGIN]
         assert sorted(perfs[["tid", "from", "to"]].tolist()) == sorted(rows[["tid", "from", "to"]].tolist())
+
+
+class Rewritten(pt.Recording):
+    """A recording whose records another program wrote again, without those of some types, and the trace in another order."""
+
+    without: tuple[int, ...] = ()
+    order: tuple[int, ...] = ()
+
+    def records(self) -> list[bytes]:
+        kept = [r for r in super().records() if struct.unpack_from("<I", r)[0] not in self.without]
+        trace = [r for r in kept if struct.unpack_from("<I", r)[0] == AUXTRACE]
+        return [r for r in kept if r not in trace] + [trace[at] for at in self.order or range(len(trace))]
+
+
+AUXTRACE, ITRACE_START = 71, 12
+#: Three pieces, 10 us apart.
+PIECES = [pt.psb(n * 10_000, pt.LOOP) + END * 40 for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("order", [(2, 0, 1), (2, 1, 0), (1, 0, 2)])
+def test_pieces_of_a_buffer_have_the_order_in_which_they_were_taken(
+    tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    recording = Rewritten({(0, 7): [piece + bytes(-len(piece) % 8) for piece in PIECES]})
+    wanted = decoded(tmp_path, recording)
+    assert len(wanted[0]) > 100 and "decode_errors" not in wanted[1]
+    recording.order = order
+    assert decoded(tmp_path, recording) == wanted
+
+
+@pytest.mark.parametrize("without", [(ITRACE_START,), (ITRACE_START, 3)], ids=["no start", "nor a name"])
+def test_without_switches_a_core_runs_the_thread_of_its_buffer(
+    tmp_path: Path, without: tuple[int, ...]
+) -> None:
+    """perf record --no-switch-events PROGRAM, and the record of its start was lost."""
+    recording = Rewritten({(0, 7): [PIECES[0]]})
+    recording.without = without
+    rows, _ = decoded(tmp_path, recording)
+    assert {(row["tid"], row["pid"]) for row in rows if row["kind"] == "function"} == {(7, 7)}
+    assert sum(row["symbol"] == "leaf" for row in rows) == 40
+
+
+@pytest.mark.parametrize("command", ["calls", "edges"])
+def test_data_of_two_events_with_different_settings_are_refused(tmp_path: Path, command: str) -> None:
+    data = pt.Recording({(0, 7): [PIECES[0]]}).write(tmp_path)
+    content = bytearray(data.read_bytes())
+    at, size = struct.unpack_from("<QQ", content, 24)
+    other = bytearray(content[at : at + size])
+    struct.pack_into("<Q", other, 8, pt.TSC)
+    struct.pack_into("<QQ", content, 24, len(content), 2 * size)
+    data.write_bytes(content + content[at : at + size] + other)
+    out = ("--out", tmp_path / "calls") if command == "calls" else ("-o", tmp_path / "edges")
+    done = run(command, data, "--symfs", tmp_path / "symfs", *out)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "different settings" in done.stderr and "hint: record one intel_pt event" in done.stderr

@@ -70,6 +70,8 @@ pub struct Chunk {
     pub offset: u64,
     /// TSC when perf took the data.
     pub reference: u64,
+    /// The thread that perf names beside the data; negative: none.
+    pub tid: i32,
 }
 
 /// The CPU or thread whose data a buffer holds.
@@ -177,6 +179,8 @@ impl Recording {
             info.conv = TimeConv::new(0, 1, 0);
         }
         side.finish();
+        // Programs that merge or repair files may write the data of a buffer in another order.
+        streams.values_mut().for_each(|chunks| chunks.sort_by_key(|c| (c.reference, c.offset)));
         Ok(Self { config, info, streams, side, lost_bytes, n_unknown, cpu: None, file })
     }
 
@@ -222,16 +226,22 @@ fn auxtrace_info(path: &Path, record: &Record) -> Result<PtInfo> {
 fn chunk(file: &File, record: &Record) -> (Owner, Chunk) {
     let body = record.body;
     let at = record.at + 8 + body.len();
-    let size = u64_at(body, 0).min((file.size() - at) as u64) as usize;
-    let chunk = Chunk { at, size, offset: u64_at(body, 8), reference: u64_at(body, 16) };
     let (tid, cpu) = (u32_at(body, 28) as i32, u32_at(body, 32) as i32);
+    let size = u64_at(body, 0).min((file.size() - at) as u64) as usize;
+    let chunk = Chunk { at, size, offset: u64_at(body, 8), reference: u64_at(body, 16), tid };
     (if cpu >= 0 { Owner::Cpu(cpu) } else { Owner::Thread(tid) }, chunk)
 }
 
 fn config(file: &File, info: &PtInfo) -> Result<PtConfig> {
-    let Some(event) = file.attrs.iter().find(|a| a.kind == info.pmu) else {
+    let mut events = file.attrs.iter().filter(|a| a.kind == info.pmu);
+    let Some(event) = events.next() else {
         return Err(Error::no_pt(&file.path, "names no Intel PT event, though it has its data", RECORD_PT));
     };
+    // perf refuses to record several.
+    if events.any(|other| other.config != event.config) {
+        let what = "has Intel PT events with different settings, and does not tell which data belong to which";
+        return Err(Error::input(&file.path, what, "record one intel_pt event"));
+    }
     let no_branches = event.config & (pt::PASS | pt::BRANCH) == pt::PASS;
     if no_branches || event.config & pt::NO_TNT != 0 {
         let (what, hint) = match no_branches {

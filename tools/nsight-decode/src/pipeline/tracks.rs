@@ -35,7 +35,12 @@ pub fn tracks(recording: &Recording, code: &Code) -> Vec<TrackData> {
         let (pairs, start, cpus) = match owner {
             Owner::Cpu(cpu) => {
                 let start = side.starts.iter().find(|(c, _, _)| *c == cpu);
-                let start = start.map_or(UNKNOWN, |&(_, pid, tid)| Task { pid, tid });
+                // Without records of switches, perf traced one thread.
+                let only = chunks.first().map(|chunk| chunk.tid).filter(|&tid| tid > 0);
+                let only = only.filter(|_| !side.switches.contains_key(&cpu));
+                let process = |tid| Some(code.tasks.process_of(tid)).filter(|&pid| pid >= 0).unwrap_or(tid);
+                let only = only.map_or(UNKNOWN, |tid| Task { pid: process(tid), tid });
+                let start = start.map_or(only, |&(_, pid, tid)| Task { pid, tid });
                 (side.switches.get(&cpu).map(|s| pairs(s)).unwrap_or_default(), start, Vec::new())
             }
             Owner::Thread(tid) => {
