@@ -6,10 +6,12 @@ from __future__ import annotations
 import filecmp
 import json
 import resource
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow.dataset as ds
 import pytest
 from machinery.pt_emulation.fixtures import unpack
@@ -202,3 +204,14 @@ def test_rows_of_marks_are_cut_like_those_of_calls(tmp_path: Path) -> None:
         row["key"]: row["count"] for row in json.loads((tmp_path / "calls/calls.json").read_text())["losses"]
     }
     assert ledger["calls_cut"] == 1
+
+
+def test_switches_of_threads_are_in_memory_once(tmp_path: Path) -> None:
+    """Half a million records of a core, of 40 bytes each; as events, they would be as many bytes once more."""
+    ids = [struct.pack("<IIQIIQ", pt.PID, pt.PID, 1100 + n, 0, 0, 1) for n in range(1 << 19)]
+    switches = [pt.record(14, (n & 1) << 13, one) for n, one in enumerate(ids)]
+    data = pt.Recording({(0, pt.PID): [pt.psb(1000) + ROUND * 10]}, extra=switches).write(tmp_path)
+    argv = [parity.NATIVE, "edges", data, "--symfs", tmp_path / "symfs", "-o"]
+    assert most_mib(*argv, tmp_path / "edges") < 47
+    codes = edges.read(tmp_path / "edges").events["code"]
+    assert np.isin(codes, (8, 9)).sum() == 1 << 19

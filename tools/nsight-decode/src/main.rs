@@ -16,6 +16,7 @@ fn main() -> ExitCode {
     // A reader that ends early (head) is no error: end as other programs do.
     // SAFETY: no other code has run yet.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    memory::prepare();
     match cli::run(cli::Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {

@@ -239,7 +239,8 @@ fn config(file: &File, info: &PtInfo) -> Result<PtConfig> {
     };
     // perf refuses to record several.
     if events.any(|other| other.config != event.config) {
-        let what = "has Intel PT events with different settings, and does not tell which data belong to which";
+        let what =
+            "has Intel PT events with different settings, and does not tell which data belong to which";
         return Err(Error::input(&file.path, what, "record one intel_pt event"));
     }
     let no_branches = event.config & (pt::PASS | pt::BRANCH) == pt::PASS;

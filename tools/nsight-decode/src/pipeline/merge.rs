@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::options::Options;
 use super::plan::Plan;
-use super::side::side_events;
+use super::side::{side_events, SideEvents};
 use crate::code::Code as MachineCode;
 use crate::edges::{Code, Edge, Event, Kind, Sink, ThreadName};
 use crate::error::Result;
@@ -57,15 +57,14 @@ impl Queue {
 }
 
 /// What was decoded and not passed on yet.
-struct Track {
+struct Track<'a> {
     items: Queue,
     /// What the last slice found after its end, and that end: the next slice decides which part of it counts.
     held: Option<(Output, usize)>,
     task: Task,
     /// The thread at the end of the last part, as far as the slice tells.
     thread: Option<Task>,
-    /// Events of the side-band, in order.
-    side: VecDeque<Event>,
+    side: SideEvents<'a>,
     /// A slice whose next part is still to come, with the time up to which it was decoded.
     open: Option<(usize, u64)>,
     /// End time of the last slice.
@@ -76,7 +75,7 @@ struct Track {
     clock: u64,
 }
 
-impl Track {
+impl Track<'_> {
     /// The time at which the first item is due.
     fn head(&self) -> Option<u64> {
         self.items.front().map(|item| item.time.max(self.clock))
@@ -90,7 +89,7 @@ pub struct Merger<'a> {
     sink: &'a mut dyn Sink,
     /// How many slices have begun.
     begun: usize,
-    tracks: Vec<Track>,
+    tracks: Vec<Track<'a>>,
     counts: Counts,
     /// The output's number for each interner number; 0 while it has none.
     numbers: Vec<u32>,
@@ -99,7 +98,7 @@ pub struct Merger<'a> {
 
 impl<'a> Merger<'a> {
     pub fn new(
-        recording: &Recording,
+        recording: &'a Recording,
         code: &'a MachineCode,
         plan: &'a Plan,
         options: &'a Options,
@@ -113,7 +112,7 @@ impl<'a> Merger<'a> {
             .collect();
         names.sort_by(|a, b| (a.time, a.tid, &a.name).cmp(&(b.time, b.tid, &b.name)));
         sink.names(&names)?;
-        let track = |side: VecDeque<Event>| Track {
+        let track = |side: SideEvents<'a>| Track {
             items: Queue::default(),
             held: None,
             task: UNKNOWN,
@@ -266,7 +265,7 @@ impl<'a> Merger<'a> {
         track.clock = track.clock.max(item.time);
         item.time = track.clock;
         let task = track.task;
-        while let Some(&event) = self.tracks[index].side.front().filter(|event| event.time <= item.time) {
+        while let Some(event) = self.tracks[index].side.front().filter(|event| event.time <= item.time) {
             self.tracks[index].side.pop_front();
             self.event(event)?;
         }

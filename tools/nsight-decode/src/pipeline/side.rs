@@ -5,30 +5,66 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::tracks::TrackData;
 use crate::edges::{Code, Event};
-use crate::perfdata::{Loss as SideLoss, LossKind, Owner, Recording, SideBand, Switch};
+use crate::perfdata::{Loss as SideLoss, LossKind, Owner, Recording, Switch};
+
+/// The side-band's events of a track, in order. Switches are made from their records when their turn comes: a recording may have
+/// millions of them.
+pub struct SideEvents<'a> {
+    cpu: i32,
+    switches: &'a [Switch],
+    losses: VecDeque<Event>,
+}
+
+impl SideEvents<'_> {
+    /// The first event.
+    pub fn front(&self) -> Option<Event> {
+        if self.is_switch_first() {
+            return self.switches.first().map(|switch| self.switch(switch));
+        }
+        self.losses.front().copied()
+    }
+
+    pub fn pop_front(&mut self) -> Option<Event> {
+        let first = self.front();
+        if self.is_switch_first() {
+            self.switches = &self.switches[1..];
+        } else {
+            self.losses.pop_front();
+        }
+        first
+    }
+
+    fn is_switch_first(&self) -> bool {
+        let loss = self.losses.front().map_or(u64::MAX, |loss| loss.time);
+        self.switches.first().is_some_and(|switch| switch.time <= loss)
+    }
+
+    fn switch(&self, s: &Switch) -> Event {
+        let code = if s.out { Code::SwitchOut } else { Code::SwitchIn };
+        Event { time: s.time, cpu: self.cpu, pid: s.pid, tid: s.tid, code, value: 0 }
+    }
+}
 
 /// The side-band's events, by track.
-pub fn side_events(recording: &Recording, tracks: &[TrackData]) -> Vec<VecDeque<Event>> {
+pub fn side_events<'a>(recording: &'a Recording, tracks: &[TrackData]) -> Vec<SideEvents<'a>> {
     let side = &recording.side;
-    let mut events: Vec<Vec<Event>> = tracks.iter().map(|track| switch_events(side, track.owner)).collect();
+    let mut losses: Vec<Vec<Event>> = vec![Vec::new(); tracks.len()];
     let by_owner: BTreeMap<Owner, usize> = tracks.iter().enumerate().map(|(i, t)| (t.owner, i)).collect();
     for loss in &side.losses {
         let of = |owner| by_owner.get(&owner).copied();
         let track = of(Owner::Cpu(loss.cpu)).or_else(|| of(Owner::Thread(loss.tid)));
         // A loss that belongs to no buffer is counted once.
-        if let Some(events) = events.get_mut(track.unwrap_or(0)) {
-            events.push(loss_event(loss, track.map(|track| &tracks[track])));
+        if let Some(losses) = losses.get_mut(track.unwrap_or(0)) {
+            losses.push(loss_event(loss, track.map(|track| &tracks[track])));
         }
     }
-    events.iter_mut().for_each(|events| events.sort_by_key(|e| e.time));
-    events.into_iter().map(VecDeque::from).collect()
-}
-
-fn switch_events(side: &SideBand, owner: Owner) -> Vec<Event> {
-    let Owner::Cpu(cpu) = owner else { return Vec::new() };
-    let code = |s: &Switch| if s.out { Code::SwitchOut } else { Code::SwitchIn };
-    let event = |s: &Switch| Event { time: s.time, cpu, pid: s.pid, tid: s.tid, code: code(s), value: 0 };
-    side.switches.get(&cpu).into_iter().flatten().map(event).collect()
+    let of_track = |(track, mut losses): (&TrackData, Vec<Event>)| {
+        losses.sort_by_key(|e| e.time);
+        let cpu = if let Owner::Cpu(cpu) = track.owner { cpu } else { -1 };
+        let switches = side.switches.get(&cpu).filter(|_| cpu >= 0).map_or(&[][..], Vec::as_slice);
+        SideEvents { cpu, switches, losses: losses.into() }
+    };
+    tracks.iter().zip(losses).map(of_track).collect()
 }
 
 fn loss_event(loss: &SideLoss, track: Option<&TrackData>) -> Event {
