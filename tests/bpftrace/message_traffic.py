@@ -136,7 +136,7 @@ def ending(port: int) -> dict[str, int]:
 
 
 def urgent(port: int) -> dict[str, int]:
-    """Eleven bytes of which the last is urgent, and seven more. One urgent byte is read after the ten in front of it, the next one
+    """Eleven bytes, the last one urgent, then seven more. One urgent byte is read after the ten in front of it, the next one
     before them."""
     server, client = pair(port)
     poller = select.poll()

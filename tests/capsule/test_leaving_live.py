@@ -87,7 +87,7 @@ def tagged(packet: bytes, *types: int) -> bytes:
 
 
 def labelled(packet: bytes, n: int) -> bytes:
-    """The packet behind MPLS labels, of which the last one is marked, as a route with ``encap mpls`` leaves it."""
+    """The packet behind MPLS labels, the last one marked as such: what a route with ``encap mpls`` sends."""
     labels = (100 << 12 | (i == n - 1) << 8 | 64 for i in range(n))
     return b"\x88\x47" + b"".join(struct.pack(">I", label) for label in labels) + packet[2:]
 

@@ -114,7 +114,7 @@ def test_a_timestamp_counts_only_if_its_clock_is_known(
 
 
 def test_a_time_namespace_changes_no_latency(veth: Link, tmp_path: Path) -> None:
-    """The monitor's CLOCK_MONOTONIC is 5 s ahead of that of the BPF programs: a timestamp would be in the future."""
+    """CLOCK_MONOTONIC is 5 s later in the monitor than in the BPF programs, so timestamps would seem to be in the future."""
     through = ("unshare", "-T", "--monotonic", "5", "--")
     done = subprocess.run([*through, "cat", "/proc/self/timens_offsets"], capture_output=True, text=True)
     if not re.search(r"^monotonic +5 ", done.stdout, re.M):

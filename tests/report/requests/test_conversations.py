@@ -177,11 +177,11 @@ def test_replies_belong_to_their_requests(
 def test_where_a_packet_is_missing_no_reply_is_guessed(tmp_path: Path) -> None:
     two: list[Said] = [("C", GET), ("C", GET), ("S", OK), ("S", OK)]
     more: list[Said] = [("C", GET), ("S", OK)]
-    # The first reply has no frame: the second one is not that of the first request.
+    # The first reply has no frame. The second reply must not be joined to the first request.
     found, losses = talk("http", two, tmp_path, lost=frozenset([2]))
     assert found == []
     assert losses == {"requests_ambiguous": 2, "messages_without_frame": 1, "replies_without_request": 1}
-    # The first request has none: the first reply is not that of the second. After that nothing shows a shift.
+    # The first request has no frame. The first reply must not be joined to the second request.
     found, losses = talk("http", two, tmp_path, lost=frozenset([0]))
     assert found == []
     assert losses == {"requests_ambiguous": 1, "messages_without_frame": 1, "replies_without_request": 1}

@@ -47,7 +47,7 @@ def _neighbours(spaces: Sequence[Space]) -> dict[int, set[int]]:
 
 
 def reached(devices: Iterable[Device], spaces: Sequence[Space]) -> Iterator[Space]:
-    """The namespaces of the devices, and those that their packets can come to."""
+    """The namespaces of the devices, and all that their packets can reach."""
     inums, neighbours = {d.netns.inum for d in devices}, _neighbours(spaces)
     todo = [i for i, space in enumerate(spaces) if space.netns.inum in inums]
     seen = set(todo)

@@ -144,7 +144,7 @@ static __always_inline bool fits(struct __sk_buff *skb, const struct nsc_config 
 	       !bpf_check_mtu(skb, 0, &device, NSC_BYTES, 0);
 }
 
-/* Whether the filter chooses this datagram; only those that a socket has sent count. */
+/* Whether the filter chooses this datagram. Only datagrams with a sending socket can be chosen. */
 static __always_inline bool datagram_targeted(struct __sk_buff *skb, const struct nsc_config *c,
 					      struct packet *p)
 {
