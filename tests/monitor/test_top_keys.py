@@ -102,3 +102,32 @@ def test_keys_sort_pause_and_end(top: Terminal) -> None:
     top.press("q")
     assert top.process.wait(120) == 130
     assert termios.tcgetattr(top.its)[3] == before
+
+
+#: The first signal comes before the read has begun: it does not interrupt it.
+EARLY = """
+import os, threading
+from nsight_monitor import cli
+
+kill, calls = os.kill, []
+os.kill = lambda *args: calls.append(args) or len(calls) > 1 and kill(*args)
+stop = cli._Stop()
+threading.Thread(target=stop.ask).start()
+try:
+    os.read(0, 1)
+except KeyboardInterrupt:
+    print("ended")
+"""
+
+
+def test_q_ends_a_read_that_its_first_signal_came_too_early_for() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", EARLY],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as process:
+        assert process.stdout is not None
+        assert select.select([process.stdout], [], [], HANGS_S)[0]
+        assert process.stdout.read() == "ended\n"

@@ -11,6 +11,7 @@ thread for each connection, which asks a second process through a Unix socket.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import socket
 import subprocess
@@ -34,12 +35,12 @@ async def _loop(address: str, port: int) -> None:
     await server.serve_forever()
 
 
-def event_loop(address: str, port: int, _directory: Path) -> None:
+def event_loop(address: str, port: int) -> None:
     """Serve in one thread."""
     asyncio.run(_loop(address, port))
 
 
-def datagrams(address: str, port: int, _directory: Path) -> None:
+def datagrams(address: str, port: int) -> None:
     """Serve in threads that share a UDP port."""
 
     def serve() -> None:
@@ -68,18 +69,21 @@ def echo(connection: socket.socket) -> None:
         connection.sendall(asked)
 
 
-def back(path: Path) -> None:
+#: In the directory of the server: a socket's name has at most 107 bytes.
+BACK = "back"
+
+
+def back() -> None:
     """The second process."""
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
+        listener.bind(BACK)
         listener.listen(128)
         print("listening", flush=True)
         accept_each(listener, echo)
 
 
-def front(address: str, port: int, directory: Path) -> None:
+def front(address: str, port: int) -> None:
     """Serve by asking the second process, which ends with this one."""
-    path = directory / "back"
     argv = [
         "setpriv",
         "--pdeathsig",
@@ -89,7 +93,7 @@ def front(address: str, port: int, directory: Path) -> None:
         "back",
         address,
         str(port),
-        str(directory),
+        str(Path.cwd()),
     ]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -98,7 +102,7 @@ def front(address: str, port: int, directory: Path) -> None:
         def serve(connection: socket.socket) -> None:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with socket.socket(socket.AF_UNIX) as other:
-                other.connect(str(path))
+                other.connect(BACK)
                 while asked := connection.recv(SIZE):
                     other.sendall(asked)
                     connection.sendall(other.recv(len(asked), socket.MSG_WAITALL))
@@ -114,9 +118,10 @@ def prepare(_port: int, directory: Path) -> None:
 def main() -> None:
     """Command line."""
     what, address, port, directory = sys.argv[1], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4])
+    os.chdir(directory)
     if what == "back":
-        back(directory / "back")
-    {"asyncio": event_loop, "datagrams": datagrams, "front": front}[what](address, port, directory)
+        back()
+    {"asyncio": event_loop, "datagrams": datagrams, "front": front}[what](address, port)
 
 
 if __name__ == "__main__":

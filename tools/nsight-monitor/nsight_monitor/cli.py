@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
@@ -24,6 +25,8 @@ from .views import Views
 #: Options that only the process that makes the lines can follow.
 _OF_THE_MAKER = ("once", "duration", "port", "peer", "pid", "comm", "cgroup", "iface", "netns", "group_by", "stages", "cost",
                  "flight", "trigger", "min_queue", "listen")  # fmt: skip
+
+_AGAIN_S = 0.05
 
 
 class _Stop:
@@ -46,11 +49,20 @@ class _Stop:
         """Also end when that child has ended by itself."""
         signal.signal(signal.SIGCHLD, lambda *_: None if child.lives() else self._end())
 
+    def ask(self) -> None:
+        """Stop as at Ctrl-C. From another thread."""
+        while not self.asked:
+            # A signal does not interrupt a read that the main thread is about to begin, so that its handler would wait for
+            # the next line.
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(_AGAIN_S)
+
     def _on_signal(self, _number: int, _frame: Any) -> None:
-        self.asked = True
-        if self._process is None:
+        first, self.asked = not self.asked, True
+        if self._process:
+            self._end()
+        elif first:
             raise KeyboardInterrupt
-        self._end()
 
     def _end(self) -> None:
         if self._process:
@@ -171,7 +183,7 @@ def _monitor(args: argparse.Namespace, stop: _Stop) -> int:
                 _send(everybody.send, lines)
             return EXIT_OK
         header, states = snapshots.read(lines)
-        live = Live() if args.top else None
+        live = Live(stop.ask) if args.top else None
         show, last = _shown(args, header, live), False
         with live.keys() if live else nullcontext():
             for line in states:

@@ -6,21 +6,21 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import sys
 import termios
 import threading
 import tty
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from . import terminal
 from .views import View
 
 
 class Live:
-    """Draws on standard output. Keys come from another thread."""
+    """Draws on standard output. Keys come from another thread, which calls ``end`` at the key q."""
 
-    def __init__(self) -> None:
+    def __init__(self, end: Callable[[], None]) -> None:
+        self._end = end
         self._screen = terminal.Screen()
         self._view: View | None = None
         self._paused = False
@@ -41,10 +41,10 @@ class Live:
 
     def press(self, key: str) -> None:
         """s sorts by the next column, space stops and starts, q ends like Ctrl-C."""
+        if key == "q":
+            self._end()
         with self._lock:
-            if key == "q":
-                os.kill(os.getpid(), signal.SIGINT)
-            elif key == "s":
+            if key == "s":
                 self._screen.sort_by_next()
             elif key == " ":
                 self._paused = not self._paused
