@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -256,30 +257,40 @@ def datagram(source: str, destination: str, port: int) -> bytes:
     )
 
 
+class Device:
+    """A TUN device, through which datagrams that nobody on this machine sent come in, and the socket that they reach."""
+
+    def __init__(self, stack: contextlib.ExitStack, port: int) -> None:
+        import fcntl
+
+        name, self._port = f"tun{os.getpid() % 100000}", port
+        self._fd = os.open("/dev/net/tun", os.O_RDWR)
+        stack.callback(os.close, self._fd)
+        fcntl.ioctl(self._fd, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TUN | IFF_NO_PI))
+        for command in (f"addr add 198.18.78.1/24 dev {name}", f"link set {name} up"):
+            subprocess.run(["ip", *command.split()], check=True)
+        self.index = socket.if_nametoindex(name)
+        self._server = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        self._server.bind(("198.18.78.1", port))
+        self._server.settimeout(HANGS_S)
+
+    def receive(self, n: int) -> None:
+        """One after the other."""
+        for _ in range(n):
+            os.write(self._fd, datagram("198.18.78.2", "198.18.78.1", self._port))
+            self._server.recv(64)
+
+
 @pytest.mark.parametrize("stamps", [True, False], ids=["kernel-stamps", "none"])
 def test_a_packet_of_a_device_has_the_kernels_stamp_or_is_counted_as_without(
     veth: Link, port: int, stamps: bool
 ) -> None:
-    """Packets that nobody on this machine sent come in through a TUN device."""
-    import fcntl
-
-    name = f"tun{os.getpid() % 100000}"
     with inside(veth.server), contextlib.ExitStack() as stack:
-        fd = os.open("/dev/net/tun", os.O_RDWR)
-        stack.callback(os.close, fd)
-        fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TUN | IFF_NO_PI))
-        for command in (f"addr add 198.18.78.1/24 dev {name}", f"link set {name} up"):
-            subprocess.run(["ip", *command.split()], check=True)
-        index = socket.if_nametoindex(name)
-        server = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-        server.bind(("198.18.78.1", port))
-        server.settimeout(60)
-        options = ["--netns", inode(veth.server), "--ifindex", index, "--port", port]
+        device = Device(stack, port)
+        options = ["--netns", inode(veth.server), "--ifindex", device.index, "--port", port]
         with Watch(*options, *(["--receive-stamps"] if stamps else [])) as watch:
             before = now()
-            for _ in range(20):
-                os.write(fd, datagram("198.18.78.2", "198.18.78.1", port))
-                server.recv(64)
+            device.receive(20)
             took = now() - before
     counts = watch.result.counts
     assert counts["stamp_kernel"] + counts["no_stamp_zero"] == 20
@@ -289,6 +300,29 @@ def test_a_packet_of_a_device_has_the_kernels_stamp_or_is_counted_as_without(
         assert watch.of("ip-start").sum_ns <= took  # the two clocks are aligned correctly
     assert watch.n("udp-socket-enqueued") == watch.n("udp-socket-read") == 20
     assert watch.of("udp-socket-read").sum_ns <= took
+
+
+BUSY = "print(flush=True)\nwhile True: pass"
+
+
+@pytest.mark.alone
+def test_receive_stamps_are_there_when_the_first_line_is(veth: Link, port: int) -> None:
+    """The kernel begins to stamp in a work item of this core. A real-time thread lets it wait, by the kernel's default for 0.95 s of
+    each second."""
+    other = max(os.sched_getaffinity(0))
+    with inside(veth.server), on_core(0), contextlib.ExitStack() as stack:
+        device = Device(stack, port)
+        busy = stack.enter_context(
+            subprocess.Popen(["chrt", "-f", "1", sys.executable, "-c", BUSY], stdout=subprocess.PIPE)
+        )
+        stack.callback(busy.kill)
+        assert busy.stdout is not None
+        busy.stdout.readline()
+        os.sched_setaffinity(0, {other})
+        options = ["--netns", inode(veth.server), "--port", port, "--receive-stamps"]
+        with Watch(*options, through=("chrt", "-f", "2", "taskset", "-c", "0")) as watch:
+            device.receive(20)
+    assert watch.result.counts["stamp_kernel"] == 20
 
 
 def test_two_watch_at_once_under_load_and_nothing_is_left(veth: Link, port: int) -> None:

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "clocks.h"
 
+#include <arpa/inet.h>
 #include <inttypes.h>
+#include <linux/errqueue.h>
 #include <linux/net_tstamp.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -10,7 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TRIES 5
+#define TRIES	  5
+#define TRY_MS	  10
+#define STAMPS_NS 5000000000ull
 
 /* What this process's time namespace adds to CLOCK_MONOTONIC; the programs' clock is without it. */
 static int64_t of_namespace(void)
@@ -77,14 +82,61 @@ int clock_watch(void)
 	return fd;
 }
 
+/* A datagram of this socket to itself, over loopback. */
+static bool to_itself(int fd)
+{
+	struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t size = sizeof(own);
+
+	return !bind(fd, (struct sockaddr *)&own, sizeof(own)) &&
+	       !getsockname(fd, (struct sockaddr *)&own, &size) &&
+	       !connect(fd, (struct sockaddr *)&own, size);
+}
+
+static bool is_stamped(int fd)
+{
+	char control[CMSG_SPACE(sizeof(struct scm_timestamping))], byte;
+	struct iovec data = {.iov_base = &byte, .iov_len = 1};
+	struct msghdr message = {.msg_iov = &data,
+				 .msg_iovlen = 1,
+				 .msg_control = control,
+				 .msg_controllen = sizeof(control)};
+
+	if (recvmsg(fd, &message, 0) < 0)
+		return false;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c))
+		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_TIMESTAMPING)
+			return true;
+	return false;
+}
+
+/*
+ * The kernel begins to stamp in a work item, which may run long after setsockopt on a busy
+ * machine. Without a loopback device, nobody can tell.
+ */
+static void wait_for_stamps(int fd)
+{
+	uint64_t until = clock_ns(CLOCK_MONOTONIC) + STAMPS_NS;
+	struct pollfd arrived = {.fd = fd, .events = POLLIN};
+
+	if (!to_itself(fd))
+		return;
+	while (clock_ns(CLOCK_MONOTONIC) < until && send(fd, "", 1, 0) == 1)
+		if (poll(&arrived, 1, TRY_MS) == 1 && is_stamped(fd))
+			return;
+}
+
 int clock_receive_stamps(void)
 {
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0),
 	    how = SOF_TIMESTAMPING_RX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE;
 
-	if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPING, &how, sizeof(how))) {
+	if (fd < 0)
+		return -1;
+	if (setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPING, &how, sizeof(how))) {
 		close(fd);
-		fd = -1;
+		return -1;
 	}
+	wait_for_stamps(fd);
 	return fd;
 }

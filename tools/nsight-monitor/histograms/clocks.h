@@ -17,7 +17,7 @@ int64_t clock_realtime_offset(void);
 int clock_watch(void);
 void clock_watch_again(int fd);
 /* A socket that requests receive timestamps, which the kernel then gives to every packet; -1:
- * refused. */
+ * refused. Returns when packets have them. */
 int clock_receive_stamps(void);
 
 #endif
