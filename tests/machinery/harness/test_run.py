@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import socket
 import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
@@ -103,6 +104,14 @@ def test_too_many_wrong_answers_fail(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert run.problems(WHOLE, {"shared": 0, "alone": 0}, ENOUGH, tmp_path) == [
         "too many answers of 'new' are wrong"
     ]
+
+
+@pytest.mark.parametrize("parent", ["/", "/" + "p" * 90, "/" + "p" * 200])
+def test_no_socket_fits_below_the_directory_of_a_part(parent: str) -> None:
+    path = run.long(Path(parent, "shared"))
+    assert path.parent == Path(parent)
+    with socket.socket(socket.AF_UNIX) as one, pytest.raises(OSError, match="too long"):
+        one.bind(str(path / "s"))
 
 
 def test_notes_of_several_processes_are_all_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
