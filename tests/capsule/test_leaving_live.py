@@ -35,9 +35,9 @@ def words_of(data: bytes) -> int:
     return sum(struct.unpack(f">{len(data) // 2}H", data))
 
 
-def capsule(session: int, seq: int) -> bytes:
-    """A capsule as nsight-stamp makes it for a segment with this sequence number."""
-    head, tail = MAGIC + b"\0\0", struct.pack(">HHI12x", session, seq & 0xFFFF, 1)
+def capsule(session: int, seq: int, points: int = 0) -> bytes:
+    """A capsule as nsight-stamp makes it for a segment with this sequence number. ``points``: numbers in its slots."""
+    head, tail = MAGIC + struct.pack(">H", points), struct.pack(">HHI12x", session, seq & 0xFFFF, 1)
     return head + struct.pack(">H", (SUM_TCP - words_of(head + tail)) % 0xFFFF) + tail
 
 
@@ -66,8 +66,8 @@ def ipv6(content: bytes, *extensions: int) -> bytes:
     return b"\x86\xdd" + struct.pack(">IHBB", 6 << 28, len(content), chain[0], 9) + ends + content
 
 
-def v4_segment(session: int, seq: int = SEQ, flags: int = 0x4000) -> bytes:
-    return ipv4(segment(capsule(session, seq), b"".join(map(socket.inet_aton, V4))), flags)
+def v4_segment(session: int, seq: int = SEQ, flags: int = 0x4000, points: int = 0) -> bytes:
+    return ipv4(segment(capsule(session, seq, points), b"".join(map(socket.inet_aton, V4))), flags)
 
 
 def v6_segment(session: int, *extensions: int) -> bytes:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nsight_capsule import account, cli, mtu, points, settings, stamp
+from nsight_capsule import account, classes, cli, mtu, points, settings, stamp
 from nsight_record import netns
 from nsight_record.errors import RecordError, Usage
+from nsight_report.hops import point_classes
 
 VETH = {
     "ifname": "eth0",
@@ -64,10 +65,12 @@ def test_points_of_a_namespace_are_what_packets_pass(spaces: None) -> None:
 
 
 def test_nsight_stamp_is_told_what_a_device_is(spaces: None) -> None:
-    """Ethernet, boundary, port of a bridge. A tap leads to another kernel, a tun to a program that sends packets on."""
+    """Ethernet, boundary, port of a bridge, kind of device. A tap leads to another kernel, a tun to a program that sends packets on."""
     flags = {d.name: d.option().split(",")[3] for d in points.choose(["web:lo"], ["web"])}
-    assert flags == {"lo": "e", "eth0": "e", "va": "es", "br1": "e", "vx0": "es", "ens1": "eb", "tun0": "b"}
-    assert points.choose(["web:va"], [])[0].option() == "/run/netns/web,3,0,es,4026532000,0"
+    assert flags == {
+        "lo": "eI", "eth0": "eB", "va": "esB", "br1": "eC", "vx0": "esG", "ens1": "ebA", "tun0": "bH"
+    }  # fmt: skip
+    assert points.choose(["web:va"], [])[0].option() == "/run/netns/web,3,0,esB,4026532000,0"
 
 
 def kind(name: str, **data: Any) -> dict[str, Any]:
@@ -113,7 +116,7 @@ def test_devices_that_lead_out_and_are_no_points_are_guarded(
     spaces, unseen = points.survey()
     found = points.guards(chosen, 8472, spaces)
     assert [(d.netns.label, d.name) for d in found] == [("web", "tun0"), ("other", "ens1"), ("other", "tun0")]
-    assert found[1].option() == "/run/netns/other,7,0,eb,4026532001,0"
+    assert found[1].option() == "/run/netns/other,7,0,ebA,4026532001,0"
     assert unseen == ["hidden"]
     found = points.guards(chosen, 4789, spaces)
     assert [d.name for d in found if d.netns == web] == ["vx0", "tun0"]
@@ -293,9 +296,38 @@ def test_a_directory_is_private_also_before_anything_is_in_it(tmp_path: Path) ->
         assert stat.S_IMODE((tmp_path / "d").stat().st_mode) == 0o700
 
 
-@pytest.mark.parametrize("module", [account, points, settings], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [account, classes, points, settings], ids=lambda m: m.__name__)
 def test_examples_in_docstrings_hold(module: Any) -> None:
     assert doctest.testmod(module).failed == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "eth0", "veth:", "veth:up", "veth,", "in:out", "veth@", "veth@80", "veth@port=0", "veth@port=65536", "veth@port=1,port=2", "veth@name=a",
+     "veth@protocol=sctp", "veth@address=10.0.0.0/40", "veth@port=1,"],
+)  # fmt: skip
+def test_a_rule_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        classes.rule(text)
+
+
+def test_rules_are_classes_and_a_filter() -> None:
+    """Bits 2 * kind and 2 * kind + 1: the veth is kind 1, the tunnel 6; in is even."""
+    made = classes.rule("veth:in,tunnel@port=80,protocol=udp,address=10.98.0.0/16")
+    assert (made.at, made.port, made.protocols) == (1 << 2 | 3 << 12, 80, 2)
+    assert made.word() == f"{made.at}:80:2:{'0' * 20}ffff0a620000:{'f' * 28}0000"
+    assert classes.rule("in,out").at == (1 << 2 * len(classes.KINDS)) - 1
+    assert classes.rule("all").at == classes.EVERYWHERE
+    said = classes.words([classes.rule("none")])
+    assert said["rule0"].startswith("0:0:3:")
+    assert [said[f"rule{i}"] for i in range(1, 8)] == ["0"] * 7
+    with pytest.raises(Usage, match="9 rules, at most 8"):
+        classes.words([made] * 9)
+
+
+def test_the_kinds_are_those_of_the_report_and_fit_the_annotation() -> None:
+    assert classes.KINDS == point_classes.KINDS
+    assert len(classes.KINDS) <= 16
 
 
 @pytest.fixture

@@ -19,6 +19,18 @@
  * travels with a packet from one kernel to the other.
  */
 #define NSC_ELSEWHERE 31
+/*
+ * In the third slot, instead of a point: its time is the packet's annotation, one bit for each
+ * class of points. Points of other classes leave the capsule alone. Without it, all points write to
+ * it.
+ */
+#define NSC_ANNOTATED  31
+#define NSC_EVERYWHERE (~0u)
+/* A kind of device has two classes, in and out: bits 2 * kind and 2 * kind + 1. The kinds have the
+ * order of KINDS in nsight_capsule/classes.py. */
+#define NSC_KINDS 16
+#define NSC_RULES 8
+
 /* The number of devices that lead out of this kernel without a point: capsules end there
  * unrecorded. */
 #define NSC_GUARD NSC_ELSEWHERE
@@ -127,6 +139,15 @@ enum nsc_count {
 #define NSC_DO_UDP 2
 
 /* Can change while running. Addresses as in records. */
+
+/* The annotation of chosen packets that pass this filter; the first rule that fits counts. */
+struct nsc_rule {
+	__u32 at;	 /* classes; NSC_EVERYWHERE: no annotation */
+	__u32 port;	 /* 0 any; on either side */
+	__u32 protocols; /* 0: no rule, and none after it */
+	__u32 address[4], mask[4];
+};
+
 struct nsc_config {
 	__u64 threshold; /* of 2^32: a packet is chosen if its random number or hash is below it */
 	__u64 every_ns;	 /* minimum time between two chosen packets; 0: no minimum */
@@ -141,6 +162,7 @@ struct nsc_config {
 	__u8 leave; /* do not take capsules off where packets leave this kernel */
 	__u8 keep;  /* do not take capsules off at the receiver */
 	__u8 unused[2];
+	struct nsc_rule rules[NSC_RULES];
 };
 
 #endif

@@ -34,6 +34,7 @@ from capsule.stamping import Stamping  # noqa: E402
 from capsule.test_leaving_live import ipv4, v4_segment  # noqa: E402
 from capsule.test_removal_live import loaded  # noqa: E402
 from machinery.harness import private  # noqa: E402
+from nsight_report.hops.records import ANNOTATED  # noqa: E402
 
 SETTINGS = ("nothing", "0", "1/100", "1/16", "1")
 _STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
@@ -178,6 +179,7 @@ def packet_costs(bed: Bed) -> dict[str, int]:
         "datagram, not chosen": _datagram(),
         "segment, not chosen": ipv4(plain, 0x4000),
         "segment, stamped": v4_segment(_SESSION),
+        "segment, stamped at other classes of points": v4_segment(_SESSION, points=ANNOTATED << 10),
     }
     place, found = f"{bed.name('h1')}:va", defaultdict(list)
     with tempfile.TemporaryDirectory() as directory:

@@ -57,6 +57,41 @@ def test_times_of_32_bits_are_completed_across_their_end(tmp_path: Path) -> None
     assert c.arrow("hops").num_rows == 5
 
 
+def test_the_third_slot_can_be_the_annotation_instead_of_a_point(tmp_path: Path) -> None:
+    """Bits 2 and 13: veth is kind 1, tunnel 6. A time in it would be later than the record."""
+    stamps = [(VA_IN, T0 + 20), (VB_OUT, T0 + 30), (31, 1 << 2 | 1 << 13)]
+    some = record(T0 + 40, records.END, B_IN, capsule(T0, stamps, 9, 6))
+    none = record(T0 + 60, records.END, B_IN, capsule(T0 + 50, [(0, 0), (0, 0), (31, 0)], 10, 6))
+    wrong = record(T0 + 80, records.END, B_IN, capsule(T0 + 70, [(VA_IN, T0 + 71), (31, 0)], 11, 6))
+    c = hops.load(
+        directory(
+            tmp_path / "d", some + none + wrong + segment(T0, T0 + 1, T0 + 2, T0 + 3, T0 + 4), version=2
+        )
+    )
+    assert lost(c) == {"hops_capsules_damaged": 1}
+    assert dict(c.packets["at"].value_counts()) == {"veth:in, tunnel:out": 1, "none": 1, "all": 1}
+    of = c.packets.set_index("at")["packet"]
+    for at, ways in (("veth:in, tunnel:out", [0, VA_IN, VB_OUT, B_IN]), ("none", [0, B_IN])):
+        assert c.hops.loc[c.hops["packet"] == of[at], "number"].tolist() == ways
+    assert c.arrow("packets").column("at").null_count == 0
+
+
+def test_a_layer_over_points_that_an_annotation_leaves_out_is_not_called_a_link(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the sender's socket to b, over four points: not only the sending stack."""
+    none = b"".join(
+        record(T0 + 1000 * i + 40, records.END, B_IN, capsule(T0 + 1000 * i, [(0, 0), (0, 0), (31, 0)], i, 6))
+        for i in range(9)
+    )
+    path = str(directory(tmp_path / "d", none, version=2))
+    assert main(["hops", path, "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert [layer["what"] for layer in made["layers"]] == ["all from socket to b:eth0 in"]
+    assert main(["hops", path]) == 0
+    assert "timestamps between birth and end: 9 at none" in capsys.readouterr().out
+
+
 def test_packets_of_a_kernels_first_seconds_count(tmp_path: Path) -> None:
     """A guest boots within the 4.3 s of 32 bits; a birth time later than the current time is invalid."""
     early = segment(1_000_000, 1_000_500, 1_001_500, 1_002_500, 1_004_000)
@@ -175,7 +210,7 @@ def test_devices_that_came_while_it_ran_and_were_not_covered_are_in_the_losses(t
     "changed",
     [
         {"format": "nsight-capture"},
-        {"version": 2},
+        {"version": 3},
         {"version": True},
         {"points": []},
         {"points": "none"},

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from fractions import Fraction
 
-from . import __version__, clocks, settings
+from . import __version__, classes, clocks, settings
 
 _EPILOG = """\
 exit codes:
@@ -21,7 +21,7 @@ examples:
   nsight-capsule --netns web --netns router --port 80 --rate 1/16 -d 5 -o slow.capsules
   nsight-capsule --point web:eth0 --point router:veth1 --address 10.1.0.0/16 -d 5
   nsight-capsule --match --netns web --port 53 -d 5
-  nsight-capsule --change slow.capsules --rate 1/4
+  nsight-capsule --change slow.capsules --rate 1/4 --at nic,tunnel@port=443 --at none
 """
 
 
@@ -122,7 +122,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--change",
         metavar="DIR",
-        help="change --rate, --every, --port, --address, --protocol, --only of the nsight-capsule that writes to DIR; other settings stay",
+        help="change --rate, --every, --port, --address, --protocol, --only, --at of the nsight-capsule that writes to DIR; other settings stay",
     )
     p.add_argument(
         "--restore",
@@ -189,6 +189,17 @@ def _add_filter(p: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NETNS:DEV",
         help="take times only at these points, and where packets begin and end; all: at every point (default)",
+    )
+    p.add_argument(
+        "--at",
+        action="append",
+        type=classes.rule,
+        default=[],
+        metavar="CLASSES[@FILTER]",
+        help="chosen packets that pass FILTER (port=N,address=PREFIX,protocol=NAME) are stamped only at these classes of points, and where "
+        "they begin and end: "
+        + ", ".join(classes.KINDS)
+        + ", each with :in or :out or neither; in, out, all, none. The first rule that fits counts; without one it is all",
     )
     p.add_argument("--cgroup", metavar="PATH", help="only senders of this cgroup (version 2)")
     p.add_argument("--protocol", choices=tuple(settings.PROTOCOLS), help="(default: both)")

@@ -25,11 +25,11 @@ from nsight_record.errors import EXIT_INTERRUPTED, EXIT_IO, EXIT_OK, RecordError
 from nsight_record.progress import Progress, print_error
 from nsight_record.supervisor import Signals
 
-from . import __version__, account, alone, clocks, late, mtu, points, settings, stamp
+from . import __version__, account, alone, classes, clocks, late, mtu, points, settings, stamp
 from .arguments import DEFAULT_RATE, parser
 
 FORMAT = "nsight-capsules"
-VERSION = 1
+VERSION = 2  # since 2, capsules may have an annotation
 
 
 def _words(args: argparse.Namespace, labels: Sequence[str] = ()) -> str:
@@ -43,6 +43,7 @@ def _words(args: argparse.Namespace, labels: Sequence[str] = ()) -> str:
         mask=mask,
         protocols=settings.PROTOCOLS[args.protocol] if args.protocol else None,
         points=points.mask(labels, args.only) if args.only else None,
+        **(classes.words(args.at) if args.at else {}),
     )
 
 
@@ -52,7 +53,8 @@ def _change(args: argparse.Namespace) -> int:
     words = _words(args, known)
     if not words:
         raise Usage(
-            "--change: nothing to change", "give --rate, --every, --port, --address, --protocol or --only"
+            "--change: nothing to change",
+            "give --rate, --every, --port, --address, --protocol, --only or --at",
         )
     stamp.ask(directory, words)
     return EXIT_OK
@@ -113,7 +115,7 @@ def _options(
     options += ["--set", f"{_words(args, [d.label() for d in devices])} {settings.words(**chosen)}"]
     described = {
         "rate": str(rate), "every_ns": args.every or 0, "port": args.port, "protocol": args.protocol or "both", "match": args.match,
-        "only": args.only or None, "cgroup": args.cgroup, "address": args.address and list(args.address), "session": session, **chosen,
+        "only": args.only or None, "at": [rule.text for rule in args.at] or None, "cgroup": args.cgroup, "address": args.address and list(args.address), "session": session, **chosen,
     }  # fmt: skip
     return options, described
 

@@ -18,6 +18,8 @@ from nsight_record import netns
 from nsight_record.errors import Missing, RecordError, Usage
 from nsight_record.netns import Netns
 
+from . import classes
+
 #: Points have 5-bit numbers, two for each device; 0 is the sender's socket.
 MOST_DEVICES = 15
 VXLAN_PORT = 4789
@@ -28,7 +30,7 @@ _WITHIN = ("veth", "netkit", "bridge", "vlan", "bond", "team", "macvlan", "ipvla
 _INWARD = ("macvtap", "ipvtap")
 _SWITCHES = tuple(Path("/proc/sys/net") / name for name in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"))
 _NETLINK_XFRM, _XFRM_MSG_GETSPDINFO = 6, 0x25
-DIRECTIONS = ("in", "out")
+DIRECTIONS = classes.DIRECTIONS
 ALL_POINTS = (1 << 32) - 1
 
 
@@ -67,8 +69,9 @@ class Device:
             + "i" * self.inward
             + "s" * self.bridged
             + "w" * self.wraps
+            + chr(ord("A") + classes.kind(self.kind))
         )
-        return f"{self.netns.path},{self.ifindex},{self.space},{flags or '-'},{self.netns.inum},{self.cookie}"
+        return f"{self.netns.path},{self.ifindex},{self.space},{flags},{self.netns.inum},{self.cookie}"
 
     def label(self) -> str:
         """``NETNS:DEV``."""

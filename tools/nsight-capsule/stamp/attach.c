@@ -151,6 +151,7 @@ static struct nsight_stamp_bpf *load_point(const struct device *device, int numb
 		(device->boundary && egress != device->inward) || (device->wraps && !egress);
 	p->rodata->bridged = device->bridged;
 	p->rodata->session = session;
+	p->rodata->class_bit = 1u << (2 * device->kind + egress);
 	bpf_map__set_autocreate(p->maps.namespaces, false);
 	bpf_map__set_autocreate(p->maps.connections, false);
 	bpf_program__set_autoload(p->progs.at_socket, false);

@@ -19,6 +19,7 @@ struct device {
 	bool inward; /* packets leave this kernel at ingress: macvtap hands them to a guest there */
 	bool wraps;  /* packets that come in may be encrypted when they are forwarded: take
 		      * capsules off */
+	uint8_t kind;		/* below NSC_KINDS */
 	uint64_t inode, cookie; /* of the namespace that was looked at; 0: whichever netns leads
 				 * to. Those of the first device in it are always known */
 };

@@ -14,6 +14,7 @@ const volatile __u32 namespace_number;
 /* outward: packets that pass here leave this kernel. */
 const volatile bool ethernet = true, egress, boundary, outward, bridged;
 const volatile __u16 session;
+const volatile __u32 class_bit; /* this point's class */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -94,10 +95,10 @@ static __always_inline bool due(const struct nsc_config *c, __u64 now)
 	       __sync_val_compare_and_swap(shared, last, now) == last;
 }
 
-static __always_inline bool in_prefix(const struct nsc_config *c, const __u32 *address)
+static __always_inline bool in_prefix(const __u32 *prefix, const __u32 *mask, const __u32 *address)
 {
 	for (int i = 0; i < 4; i++)
-		if ((address[i] & c->mask[i]) != c->address[i])
+		if ((address[i] & mask[i]) != prefix[i])
 			return false;
 	return true;
 }
@@ -107,7 +108,45 @@ static __always_inline bool targeted(const struct nsc_config *c, __u16 sport, __
 {
 	if (c->port && sport != c->port && dport != c->port)
 		return false;
-	return in_prefix(c, saddr) || in_prefix(c, daddr);
+	return in_prefix(c->address, c->mask, saddr) || in_prefix(c->address, c->mask, daddr);
+}
+
+/* Sender and receiver of a packet; ports in host byte order, protocol: NSC_DO_TCP or NSC_DO_UDP. */
+struct ends {
+	__u32 saddr[4], daddr[4], sport, dport, protocol;
+};
+
+static __always_inline bool fits_rule(const struct nsc_rule *rule, const struct ends *ends)
+{
+	if (!(rule->protocols & ends->protocol))
+		return false;
+	if (rule->port && ends->sport != rule->port && ends->dport != rule->port)
+		return false;
+	return in_prefix(rule->address, rule->mask, ends->saddr) ||
+	       in_prefix(rule->address, rule->mask, ends->daddr);
+}
+
+/* The classes of points that stamp a packet. Global, so that the verifier checks it only once. */
+__noinline __u32 annotation(struct ends *ends)
+{
+	const struct nsc_config *c = settings();
+
+	if (!c || !ends)
+		return NSC_EVERYWHERE;
+	for (int i = 0; i < NSC_RULES && c->rules[i].protocols; i++)
+		if (fits_rule(&c->rules[i], ends))
+			return c->rules[i].at;
+	return NSC_EVERYWHERE;
+}
+
+static __always_inline __u32 annotation_of(const struct packet *p)
+{
+	struct ends ends = {.sport = p->sport, .dport = p->dport};
+
+	ends.protocol = p->proto == IPPROTO_TCP ? NSC_DO_TCP : NSC_DO_UDP;
+	__builtin_memcpy(ends.saddr, p->saddr, sizeof(ends.saddr));
+	__builtin_memcpy(ends.daddr, p->daddr, sizeof(ends.daddr));
+	return annotation(&ends);
 }
 
 static __always_inline __u16 folded(__u64 sum)
@@ -149,7 +188,19 @@ static __always_inline bool has_magic(const struct nsc_capsule *c)
 	       c->magic[1] == NSC_MAGIC_1;
 }
 
-/* Slots are filled from the first on; in empty ones number and time are 0. */
+static __always_inline bool annotated(const struct nsc_capsule *c)
+{
+	return (bpf_ntohs(c->points) >> 10 & 0x1f) == NSC_ANNOTATED;
+}
+
+/* Whether points of this one's class write to the capsule. */
+static __always_inline bool asked(const struct nsc_capsule *c)
+{
+	return !annotated(c) || bpf_ntohl(c->times[2]) & class_bit;
+}
+
+/* Slots are filled from the first on; in empty ones number and time are 0. The third may hold the
+ * annotation. */
 static __always_inline bool plausible(const struct nsc_capsule *c, __u16 wanted)
 {
 	__u32 points = bpf_ntohs(c->points);
@@ -160,6 +211,8 @@ static __always_inline bool plausible(const struct nsc_capsule *c, __u16 wanted)
 	for (int i = 0; i < NSC_SLOTS; i++) {
 		bool empty = !(points >> i * 5 & 0x1f);
 
+		if (i == NSC_SLOTS - 1 && annotated(c))
+			break;
 		if ((ended && !empty) || (empty && c->times[i]))
 			return false;
 		ended = empty;
@@ -167,7 +220,7 @@ static __always_inline bool plausible(const struct nsc_capsule *c, __u16 wanted)
 	return true;
 }
 
-static __always_inline void born(struct nsc_capsule *c, __u64 now, __u16 seq, bool again)
+static __always_inline void born(struct nsc_capsule *c, __u64 now, __u16 seq, bool again, __u32 at)
 {
 	__builtin_memset(c, 0, sizeof(*c));
 	c->kind = NSC_KIND;
@@ -178,6 +231,10 @@ static __always_inline void born(struct nsc_capsule *c, __u64 now, __u16 seq, bo
 	c->seq = bpf_htons(seq);
 	c->birth = bpf_htonl((__u32)now);
 	c->points = again ? bpf_htons(NSC_AGAIN) : 0;
+	if (at != NSC_EVERYWHERE) {
+		c->points |= bpf_htons(NSC_ANNOTATED << 10);
+		c->times[2] = bpf_htonl(at);
+	}
 }
 
 /* The first free slot; NSC_SLOTS if there is none. */
@@ -212,24 +269,35 @@ static __always_inline bool came(const struct nsc_capsule *c)
 	return (bpf_ntohs(c->points) & 0x1f) == NSC_ELSEWHERE;
 }
 
+/* What stays when stamps are taken out: flags and the annotation. */
+static __always_inline __u16 lasting(const struct nsc_capsule *c)
+{
+	return annotated(c) ? NSC_AGAIN | NSC_ANNOTATED << 10 : NSC_AGAIN;
+}
+
 /* Empty the slots, except the one that shows that the packet came from another kernel. */
 static __always_inline void empty(struct nsc_capsule *c)
 {
-	if (came(c)) {
-		c->points &= bpf_htons(NSC_AGAIN | 0x1f);
-	} else {
-		c->points &= bpf_htons(NSC_AGAIN);
+	__u16 keep = lasting(c);
+
+	if (came(c))
+		keep |= 0x1f;
+	else
 		c->times[0] = 0;
-	}
-	c->times[1] = c->times[2] = 0;
+	c->times[1] = 0;
+	if (!annotated(c))
+		c->times[2] = 0;
+	c->points &= bpf_htons(keep);
 }
 
 /* Prepare it for the next kernel, which has other points and another clock. */
 static __always_inline void depart(struct nsc_capsule *c, __u64 now)
 {
-	c->points = (c->points & bpf_htons(NSC_AGAIN)) | bpf_htons(NSC_ELSEWHERE);
+	if (!annotated(c))
+		c->times[2] = 0;
+	c->points = (c->points & bpf_htons(lasting(c))) | bpf_htons(NSC_ELSEWHERE);
 	c->times[0] = bpf_htonl((__u32)now);
-	c->times[1] = c->times[2] = 0;
+	c->times[1] = 0;
 }
 
 /* Write a record of the packet at this point; false: the ring is full. */

@@ -61,6 +61,33 @@ static bool address(const char *text, __u32 *to)
 	return true;
 }
 
+/* "RULE=0": none; or AT:PORT:PROTOCOLS:ADDRESS:MASK */
+static bool rule(const char *text, struct nsc_rule *to)
+{
+	struct nsc_rule made = {0};
+	char words[128], *rest, *parts[5];
+	uint64_t at, port, protocols;
+
+	if (!strcmp(text, "0")) {
+		*to = made;
+		return true;
+	}
+	if (strlen(text) >= sizeof(words))
+		return false;
+	strcpy(words, text);
+	for (int i = 0; i < 5; i++)
+		parts[i] = strtok_r(i ? NULL : words, ":", &rest);
+	if (!parts[4] || !number(parts[0], UINT32_MAX, &at) || !number(parts[1], 65535, &port) ||
+	    !number(parts[2], 3, &protocols) || !protocols || !address(parts[3], made.address) ||
+	    !address(parts[4], made.mask))
+		return false;
+	made.at = at;
+	made.port = port;
+	made.protocols = protocols;
+	*to = made;
+	return true;
+}
+
 static bool set_one(struct nsc_config *config, const char *name, const char *value)
 {
 	uint64_t n;
@@ -69,6 +96,8 @@ static bool set_one(struct nsc_config *config, const char *name, const char *val
 		return address(value, config->address);
 	if (!strcmp(name, "mask"))
 		return address(value, config->mask);
+	if (!strncmp(name, "rule", 4))
+		return number(name + 4, NSC_RULES - 1, &n) && rule(value, &config->rules[n]);
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
 		if (strcmp(name, keys[i].name))
 			continue;

@@ -66,6 +66,8 @@ int at_match(struct __sk_buff *skb)
 	parse_addresses(skb, &p);
 	if (!targeted(c, p.sport, p.dport, p.saddr, p.daddr))
 		return GO_ON;
+	if (!(annotation_of(&p) & class_bit))
+		return GO_ON;
 	key = key_of(skb, &p);
 	if ((key >> 32) >= c->threshold)
 		return GO_ON;

@@ -31,8 +31,9 @@ static const char usage[] =
 	"\n"
 	"      --point P      a device: path of its network namespace, its index, a number of the\n"
 	"                     namespace, and letters: e Ethernet, b boundary of the host, i the\n"
-	"                     same but packets leave at ingress, s port of a bridge, - none; inode "
-	"number and cookie of the namespace, in case\n"
+	"                     same but packets leave at ingress, s port of a bridge, w may be\n"
+	"                     encrypted, A to P the kind of device (A: a NIC), - none; inode\n"
+	"                     number and cookie of the namespace, in case\n"
 	"                     the path leads to another one\n"
 	"      --guard P      a device that leads out and is no point, in the form of --point:\n"
 	"                     capsules are taken off there\n"
@@ -89,6 +90,7 @@ static bool parse_device(char *text, struct device *to)
 {
 	char *rest, *netns = strtok_r(text, ",", &rest), *parts[5];
 	uint64_t ifindex, space, inode = 0, cookie = 0;
+	const char *kind;
 
 	for (int i = 0; i < 5; i++)
 		parts[i] = strtok_r(NULL, ",", &rest);
@@ -98,6 +100,7 @@ static bool parse_device(char *text, struct device *to)
 	if (parts[3] && (!parts[4] || !is_number(parts[3], UINT64_MAX, &inode) ||
 			 !is_number(parts[4], UINT64_MAX, &cookie)))
 		return false;
+	kind = strpbrk(parts[2], "ABCDEFGHIJKLMNOP");
 	*to = (struct device){.netns = netns,
 			      .ifindex = ifindex,
 			      .namespace_number = space,
@@ -106,6 +109,7 @@ static bool parse_device(char *text, struct device *to)
 			      .bridged = strchr(parts[2], 's'),
 			      .inward = strchr(parts[2], 'i'),
 			      .wraps = strchr(parts[2], 'w'),
+			      .kind = kind ? *kind - 'A' : 0,
 			      .inode = inode,
 			      .cookie = cookie};
 	return true;

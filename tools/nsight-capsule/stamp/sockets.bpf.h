@@ -43,27 +43,36 @@ static __always_inline bool connection_targeted(const struct nsc_config *c, __u1
 	return c->protocols & NSC_DO_TCP && targeted(c, local_port, remote_port, local, remote);
 }
 
-static __always_inline bool socket_targeted(struct bpf_sock_ops *ctx)
+static __always_inline void ends_of(struct bpf_sock_ops *ctx, struct ends *ends)
 {
-	__u64 cookie = bpf_get_netns_cookie(ctx);
-	struct nsc_config *c = settings();
 	/* Not in a branch below: the compiler would merge reads of two fields into one that adds to
 	 * ctx. */
 	__u32 local_ip4 = *(volatile __u32 *)&ctx->local_ip4;
 	__u32 remote_ip4 = *(volatile __u32 *)&ctx->remote_ip4;
-	__u32 local[4], remote[4];
+
+	ends->sport = ctx->local_port;
+	ends->dport = bpf_ntohl(ctx->remote_port);
+	ends->protocol = NSC_DO_TCP;
+	for (int i = 0; i < 4; i++) {
+		ends->saddr[i] = ctx->local_ip6[i];
+		ends->daddr[i] = ctx->remote_ip6[i];
+	}
+	if (ctx->family == AF_INET) {
+		v4_mapped(ends->saddr, local_ip4);
+		v4_mapped(ends->daddr, remote_ip4);
+	}
+}
+
+static __always_inline bool socket_targeted(struct bpf_sock_ops *ctx)
+{
+	__u64 cookie = bpf_get_netns_cookie(ctx);
+	struct nsc_config *c = settings();
+	struct ends ends;
 
 	if (!c || !bpf_map_lookup_elem(&namespaces, &cookie))
 		return false;
-	for (int i = 0; i < 4; i++) {
-		local[i] = ctx->local_ip6[i];
-		remote[i] = ctx->remote_ip6[i];
-	}
-	if (ctx->family == AF_INET) {
-		v4_mapped(local, local_ip4);
-		v4_mapped(remote, remote_ip4);
-	}
-	return connection_targeted(c, ctx->local_port, bpf_ntohl(ctx->remote_port), local, remote);
+	ends_of(ctx, &ends);
+	return connection_targeted(c, ends.sport, ends.dport, ends.saddr, ends.daddr);
 }
 
 static __always_inline struct connection *connection_of(struct bpf_sock_ops *ctx, __u64 flags)
@@ -180,6 +189,7 @@ static __always_inline void write_option(struct bpf_sock_ops *ctx)
 	struct connection *connection = connection_of(ctx, 0);
 	struct tcphdr *tcp = ctx->skb_data;
 	struct nsc_capsule capsule;
+	struct ends ends;
 	__u32 seq;
 
 	if (!connection || !connection->reserved)
@@ -190,8 +200,9 @@ static __always_inline void write_option(struct bpf_sock_ops *ctx)
 		return;
 	}
 	seq = bpf_ntohl(tcp->seq);
+	ends_of(ctx, &ends);
 	/* A segment that is sent for the first time begins at snd_nxt. */
-	born(&capsule, bpf_ktime_get_ns(), seq, seq != ctx->snd_nxt);
+	born(&capsule, bpf_ktime_get_ns(), seq, seq != ctx->snd_nxt, annotation(&ends));
 	neutralize(&capsule, wanted_sum(IPPROTO_TCP, 0));
 	count(SOCKET,
 	      bpf_store_hdr_opt(ctx, &capsule, NSC_BYTES, 0) ? NSC_C_SKIP_ROOM : NSC_C_BORN);

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..export.terminal import bar, columns, print_table
-from ..hops import Collection, causes, layers, load_all
+from ..hops import Collection, causes, layers, load_all, point_classes
 from ..names import printable
 from ..tables.data_frames import each
 from ..tables.store import writing
@@ -48,6 +48,7 @@ def make(args: argparse.Namespace) -> dict[str, Any]:
             **_distribution(collection.packets.loc[collection.packets["arrived"], "latency_ns"]),
             "bound_ns": _widest(collection.packets.loc[collection.packets["arrived"], "bound_ns"]),
         },
+        "annotations": {str(at): int(n) for at, n in collection.packets["at"].value_counts().items() if n},
         "slow_percent": args.slow, "n_slow": len(slow),
         "slow_excess_ns": int(slow["latency_ns"].mean() - usual["latency_ns"].median()) if len(slow) else 0,
         "layers": _layers(collection, rows, what, excess),
@@ -129,7 +130,7 @@ def _slowest(rows: pd.DataFrame, slow: pd.DataFrame, n: int) -> list[dict[str, A
         {
             "packet": int(p.packet), "born_ns": int(p.born_ns), "latency_ns": int(p.latency_ns), "bound_ns": _known(p.bound_ns),
             "proto": _PROTOCOLS.get(int(p.proto), str(p.proto)), "from": f"{p.saddr}:{p.sport}", "to": f"{p.daddr}:{p.dport}",
-            "length": int(p.length), "again": bool(p.again),
+            "length": int(p.length), "again": bool(p.again), "at": str(p.at),
             "layers": [{"layer": str(h.layer), "ns": int(h.dur_ns), "bound_ns": _known(h.bound_ns)} for h in each(parts[p.packet])] if p.packet in parts else [],
         }
         for p in each(worst)
@@ -202,6 +203,9 @@ def print_for_people(made: dict[str, Any], console: Console) -> None:
         console.print(
             Text("  " + ", ".join(f"{name} {n:,}" for name, n in made["accounting"].items())), soft_wrap=True
         )
+    if set(made["annotations"]) - {point_classes.text(point_classes.EVERYWHERE)}:
+        stamped = "; ".join(f"{n:,} at {printable(at, 400)}" for at, n in made["annotations"].items())
+        console.print(Text(f"  timestamps between birth and end: {stamped}"), soft_wrap=True)
     _print_clocks(made["clocks"], console)
     console.print(Text("\n" + verdict(made) + "\n"), soft_wrap=True)
     for loss in made["losses"]:

@@ -23,7 +23,7 @@ from .offsets import UNKNOWN, Offset
 from .references import References
 
 Ints = npt.NDArray[np.int64]
-VERSIONS = (1,)
+VERSIONS = (1, 2)
 #: All points of a kernel have numbers below this.
 POINTS = 32
 _MOST_POINTS = POINTS - 1

@@ -107,7 +107,7 @@ def _stacked(parts: Sequence[Collection]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Packets and hops of all. A packet's number is its row, one for each kernel that it passed."""
     packets, hops, first = [], [], 0
     for k, part in enumerate(parts):
-        texts = {name: part.packets[name].astype(object) for name in ("saddr", "daddr")}
+        texts = {name: part.packets[name].astype(object) for name in ("saddr", "daddr", "at")}
         packets.append(part.packets.assign(packet=part.packets["packet"] + first, clock=k, **texts))
         hops.append(part.hops.drop(columns="point").assign(packet=part.hops["packet"] + first, clock=k))
         first += len(part.packets)
@@ -220,7 +220,7 @@ def _whole(
     ).sort_values("born_ns", kind="stable")  # fmt: skip
     number = pd.Series(np.arange(len(made)), index=made["packet"].to_numpy())
     made = made.assign(
-        packet=np.arange(len(made)), **{n: made[n].astype("category") for n in ("saddr", "daddr")}
+        packet=np.arange(len(made)), **{n: made[n].astype("category") for n in ("saddr", "daddr", "at")}
     )
     hops = hops.assign(packet=number.reindex(hops["packet"]).to_numpy(np.int64))
     return made.reset_index(drop=True), hops.sort_values("packet", kind="stable").reset_index(drop=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pandas as pd
 
+from . import point_classes
 from .collection import POINTS, Collection, Point, between
 
 
@@ -67,11 +68,16 @@ def _name(points: Mapping[int, Point], before: int, after: int) -> str:
 
 
 def words(collection: Collection, rows: pd.DataFrame) -> dict[str, str]:
-    """The text for each layer of ``passages``."""
+    """The text for each layer of ``passages``. Between two points that only annotated packets passed one after the other, there
+    may be points that their annotation leaves out."""
     pairs = rows.drop_duplicates("layer")
     points = collection.points
+    everywhere = (collection.packets["at"] == point_classes.text(point_classes.EVERYWHERE)).to_numpy(bool)
+    whole = set(rows.loc[everywhere[rows["packet"].to_numpy(np.int64)], "layer"].unique())
     return {
         str(layer): what(points[int(before)], points[int(after)])
+        if layer in whole
+        else f"all from {points[int(before)].name} to {points[int(after)].name}"
         for layer, before, after in zip(pairs["layer"], pairs["before"], pairs["after"])
     }
 

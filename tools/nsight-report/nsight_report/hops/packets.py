@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..losses import Ledger
-from . import records
+from . import point_classes, records
 from .records import Records
 
 _WRITTEN = 1
@@ -56,6 +56,7 @@ def _in_capsules(r: Records) -> tuple[Found, Ints, npt.NDArray[np.bool_]]:
     birth = np.where(came, capsule["birth"], _completed(capsule["birth"].astype(np.int64), now))
     numbers = records.slots(capsule).astype(np.int64)
     numbers[came, 0] = 0
+    numbers[point_classes.there(capsule), -1] = 0
     times = _completed(capsule["times"].astype(np.int64), now[:, None])
     used = numbers != 0
     line = np.column_stack([np.where(came, 0, birth), times, now])
@@ -165,10 +166,18 @@ def _finish(
         packet=np.arange(len(packets)), latency_ns=lambda p: p["last_ns"] - p["born_ns"], arrived=ends[of], again=again,
         proto=r["proto"][of].astype(np.int32), sport=r["sport"][of].astype(np.int32), dport=r["dport"][of].astype(np.int32),
         saddr=_addresses(r["saddr"][of]), daddr=_addresses(r["daddr"][of]),
+        at=point_classes.texts(_annotations(r, of)),
         birth=r["capsule"]["birth"][of].astype(np.int64), number16=r["capsule"]["seq"][of].astype(np.int64), origin=origin[of],
         seq=r["seq"][of].astype(np.int64), length=r["length"][of].astype(np.int64), bound_ns=0,
     )  # fmt: skip
     return packets.drop(columns="record"), hops.drop(columns=["place", "record"], errors="ignore")
+
+
+def _annotations(r: Records, rows: Ints) -> Ints:
+    """The annotation of each of these records; the read-only mode has no capsules to carry one."""
+    of_capsules = r["kind"][rows] != records.MATCH
+    masks = point_classes.of(r["capsule"][rows])
+    return np.where(of_capsules, masks, point_classes.EVERYWHERE).astype(np.int64)
 
 
 def _addresses(raw: npt.NDArray[np.void]) -> pd.Categorical[str]:

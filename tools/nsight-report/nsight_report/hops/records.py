@@ -18,6 +18,8 @@ N_SLOTS = 3
 AGAIN = 0x8000
 #: In place of a point, in the first slot: the packet came from another kernel, and left that kernel at this time.
 ELSEWHERE = 31
+#: In place of a point, in the third slot: its time is the annotation, the classes of points that write to the capsule.
+ANNOTATED = 31
 TCP, UDP = 6, 17
 #: One's-complement sums of a capsule's words in network byte order: in a segment, after an even and after an odd datagram.
 SUM_TCP, SUM_UDP, SUM_UDP_ODD = 0x0E0E, 0xFFE3, 0xE3FF
@@ -98,6 +100,7 @@ def _whole(r: Records, session: int, n_points: int) -> npt.NDArray[np.bool_]:
     wanted = np.where(r["proto"] == TCP, SUM_TCP, np.where(r["length"] & 1, SUM_UDP_ODD, SUM_UDP))
     numbers = slots(capsule)
     numbers[:, 0] = np.where(came(capsule), 1, numbers[:, 0])
+    numbers[:, -1] = np.where(numbers[:, -1] == ANNOTATED, 0, numbers[:, -1])
     gap = (numbers[:, :-1] == 0) & (numbers[:, 1:] != 0)
     magic = np.frombuffer(CAPSULE_MAGIC, ">u2")
     good = (words[:, :2] == magic).all(axis=1) & (sums == wanted) & (capsule["session"] == session)
