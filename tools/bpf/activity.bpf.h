@@ -7,9 +7,9 @@
 #include "others.bpf.h"
 #include "quota.bpf.h"
 #include "threads.bpf.h"
+#include "untraced.bpf.h"
 
 #define TASK_REPORT_MAX 0x100 /* how sched:sched_switch reports that a thread was preempted */
-#define TASK_REPORT	0x7f
 #define TASK_IDLE	0x402
 #define REPORT_IDLE	0x80
 #define RTLOCK_WAIT	0x1000
@@ -81,6 +81,7 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
 
 	if (!c)
 		return 0;
+	switch_follows(c, prev, next, now);
 	put_counters(c, now);
 	look_for_steal(c, prev, now);
 	quota_wait_ended(c, prev, now);

@@ -43,6 +43,7 @@ struct pt_regs {
 struct rq {
 	__u64 prev_steal_time_rq; /* ns of steal time, as the scheduler last saw it */
 	__u64 clock;
+	__u64 clock_task; /* without steal time and interrupts */
 };
 
 struct cfs_rq {
@@ -58,6 +59,7 @@ struct task_group {
 
 struct sched_entity {
 	struct cfs_rq *cfs_rq;
+	__u64 exec_start; /* clock_task when the time that it ran was last summed up */
 };
 
 struct task_struct {
@@ -75,8 +77,9 @@ struct task_struct {
 		__u32 cpu;
 	} thread_info;
 	struct sched_info {
-		unsigned long pcount;	      /* how often it got a core */
-		unsigned long long run_delay; /* ns that it was runnable and not running */
+		unsigned long pcount;		 /* how often it got a core */
+		unsigned long long run_delay;	 /* ns that it was runnable and not running */
+		unsigned long long last_arrival; /* the run queue's clock when it got the core */
 	} sched_info;
 };
 

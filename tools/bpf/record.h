@@ -23,15 +23,17 @@
 #define NSR_PAGE_UNITS 256
 #define NSR_MAX_UNITS  7
 #define NSR_TIME_BITS  48
-#define NSR_DUR_BITS   40 /* 18 minutes; a longer duration is recorded as this maximum */
-#define NSR_TID_BITS   22 /* PID_MAX_LIMIT of 64-bit kernels */
+#define NSR_DUR_BITS   40    /* 18 minutes; a longer duration is recorded as this maximum */
+#define NSR_TID_BITS   22    /* PID_MAX_LIMIT of 64-bit kernels */
+#define NSR_UNTRACED   0x200 /* in the state of a SWITCH */
 
 /* clang-format off */
 /*
  * Types and the words that follow the first one, lowest bits first.
  *
  * PAD             32 units to skip, with this one
- * SWITCH          22 next tid, 22 previous tid, 10 state of the previous one
+ * SWITCH          22 next tid, 22 previous tid, 10 state of the previous one, NSR_UNTRACED: no tracepoint
+ *                 fired, and the time is what the scheduler noted
  * SWITCH_SYSCALL  the same; 48 time when the previous one entered its system call (0: unknown,
  *                 system calls are not recorded), 16 its number; first argument
  * WAKING          22 tid that is woken, 22 tid that wakes, 16 core on which it ran last, 1: it is new
@@ -199,6 +201,12 @@ struct nsr_control {
 	 * chunks. Value: n + 1 << 8, and the chunk */
 	__u64 place[NSR_CHUNKS];
 	__u64 steal; /* the core's steal time at the last look */
+	/* The thread that the last switch gave the core; 0: no switch was seen */
+	struct {
+		__u64 task; /* kernel address */
+		__u64 tid;
+		__u64 since;
+	} running;
 	/* What is under way: when it began; 0: nothing */
 	__u64 softirq, irq, idle, idle_state, vector[NSR_N_VECTORS];
 	/* For the flight recorder: the last packet that arrived */

@@ -52,6 +52,15 @@ def test_switch_names_both_threads_and_keeps_the_state(tmp_path: Path) -> None:
     ]
 
 
+def test_switch_that_no_tracepoint_showed_has_its_place_and_is_counted(tmp_path: Path) -> None:
+    """It is written by the next switch of its core (record.h: NSR_UNTRACED, 0x200), after records with later times."""
+    content = RUNS + rf.waking(2500, 7, 8, 0) + rf.switch(2000, 7, 8, state=0x201) + rf.switch(3000, 8, 0)
+    found, _, info = made(tmp_path, TASKS, cpu0=content)
+    switches = [(event[0], event[4], event[5], event[6]) for event in found if event[1] == "sched_switch"]
+    assert switches == [(1000, 0, 7, 0), (2000, 7, 8, 1), (3000, 8, 0, 1)]
+    assert info["losses"]["switches_untraced"] == 1
+
+
 def test_wake_ups_and_migration(tmp_path: Path) -> None:
     found, _, info = made(
         tmp_path,

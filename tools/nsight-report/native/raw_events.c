@@ -81,6 +81,9 @@ static void put_switch(struct merge *m, struct raw_file *file, struct nsight_eve
 	ev->kind = K_SCHED_SWITCH;
 	ev->a = next;
 	ev->b = raw_word(p, 1) >> (2 * NSR_TID_BITS) & 0x3ff;
+	if (ev->b & NSR_UNTRACED)
+		m->rec->losses.switches_untraced++;
+	ev->b &= ~NSR_UNTRACED;
 	ev->c = (int64_t)(thread_name(m, file, prev) | thread_name(m, file, next) << 32);
 	raw_put(m, ev);
 	raw_runs(m, file, next);
