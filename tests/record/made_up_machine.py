@@ -4,7 +4,7 @@
 from pathlib import Path
 
 from nsight_record import perf, probes
-from nsight_record.preflight import Machine
+from nsight_record.machine import Machine
 
 ALL_CAPABILITIES = "CapEff:\t000001ffffffffff"
 

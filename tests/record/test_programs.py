@@ -8,7 +8,7 @@ import sys
 import pytest
 from nsight_record import preflight, programs
 from nsight_record.child import Child
-from nsight_record.preflight import Machine
+from nsight_record.machine import Machine
 
 from conftest import ROOT, skip_or_fail
 

@@ -11,7 +11,7 @@ import pytest
 from machinery.harness import nobody
 from nsight_record import cli, netns
 from nsight_record.errors import Usage
-from nsight_record.preflight import Machine
+from nsight_record.machine import Machine
 
 from conftest import ROOT, skip_or_fail
 

@@ -5,7 +5,8 @@ import made_up_machine
 import pytest
 from nsight_record import cli, clock, collect, preflight
 from nsight_record.errors import EXIT_IO, EXIT_MISSING, Usage
-from nsight_record.preflight import ERROR, INFO, WARNING, Request
+from nsight_record.machine import ERROR, INFO, WARNING
+from nsight_record.preflight import Request
 
 
 @pytest.fixture
@@ -169,6 +170,19 @@ def test_lockdown_integrity_is_an_error_where_function_probes_are_needed(machine
 def test_lockdown_confidentiality_is_an_error(machine, tmp_path):
     made_up_machine.put(machine.root, "sys/kernel/security/lockdown", "none integrity [confidentiality]\n")
     assert only(check(machine, tmp_path)).severity == ERROR
+
+
+@pytest.mark.parametrize(
+    ("offsets", "refused"), [("0 0", False), ("7 0", True), ("-1 500000000", True), ("0 1", True)]
+)
+def test_time_namespace_is_refused_before_anything_starts(machine, tmp_path, offsets, refused):
+    made_up_machine.put(
+        machine.root, "proc/self/timens_offsets", f"monotonic           0         0\nboottime {offsets}\n"
+    )
+    errors = [f for f in check(machine, tmp_path) if f.severity == ERROR]
+    assert bool(errors) == refused
+    if refused:
+        assert "time namespace" in errors[0].what and "nsenter --target 1 --time" in errors[0].hint
 
 
 def test_other_clocksource_is_a_warning(machine, tmp_path):

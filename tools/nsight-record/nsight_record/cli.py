@@ -23,8 +23,8 @@ from . import (
 from .arguments import parser
 from .capture import Capture, default_name
 from .errors import EXIT_INTERRUPTED, EXIT_IO, EXIT_OK, Missing, OutputError, RecordError, Usage
+from .machine import ERROR, WARNING, Finding, Machine
 from .plan import Plan, describe, make_plan
-from .preflight import ERROR, Finding, Machine
 from .progress import Progress, human_bytes, print_error
 from .recording import Recording
 from .supervisor import Interrupted, Signals
@@ -113,7 +113,7 @@ def _record(
     user = ownership.invoking_user(os.environ)
     if options:
         for f in findings:
-            if f.severity == preflight.WARNING:
+            if f.severity == WARNING:
                 progress.warn(f"{f.what}; {f.hint}" if f.hint else f.what)
         return _fly(output, plan, options, machine, progress, user, argv)
     with Signals() as signals, Capture(output, force=args.force, user=user) as capture:
@@ -127,7 +127,7 @@ def _record(
                 if any(f.severity == ERROR for f in findings):
                     return _refuse(findings)
             for f in findings:
-                if f.severity == preflight.WARNING:
+                if f.severity == WARNING:
                     progress.warn(f"{f.what}; {f.hint}" if f.hint else f.what)
             capture.manifest["preflight"] = [
                 {"what": f.what, "severity": f.severity, "hint": f.hint} for f in findings

@@ -29,9 +29,9 @@ from .child import Child
 from .errors import OutputError, ToolDied, unwritable_hint
 from .flight_directory import Directory, registered
 from .flight_options import Options
+from .machine import Machine
 from .ownership import User
 from .plan import Plan, describe
-from .preflight import Machine
 from .progress import Progress, human_bytes
 from .snapshots import Snapshots
 from .supervisor import Signals, Supervisor

@@ -14,8 +14,8 @@ from typing import Any
 from . import __version__, cgroups, collect, host, intervals, netns, nic, preflight, probes
 from .errors import RecordError, Usage
 from .intervals import Interval
+from .machine import Machine
 from .netns import Netns
-from .preflight import Machine
 
 
 @dataclass

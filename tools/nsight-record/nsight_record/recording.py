@@ -28,9 +28,9 @@ from . import (
 from .capture import Capture
 from .child import Child
 from .errors import OutputError, RecordError, Usage
+from .machine import Machine
 from .netns import enter
 from .plan import Plan
-from .preflight import Machine
 from .progress import Progress, human_bytes
 from .supervisor import Control, Interrupted, Signals, Supervisor
 
