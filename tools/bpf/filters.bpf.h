@@ -23,6 +23,7 @@ const volatile bool of_server;
 #define TCP_SIGNS      7      /* FIN, SYN, RST */
 #define SOCK_STREAM    1
 #define SOCK_DGRAM     2
+#define IPPROTO_MPTCP  262
 #define MSG_OOB	       1
 #define MSG_PEEK       2
 #define EAGAIN	       11

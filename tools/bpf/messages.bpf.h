@@ -197,8 +197,13 @@ static __always_inline int length(struct sock *sk, int result, int flags, bool r
 	m.tid = task->pid;
 	c = control();
 	m.proto = sk->sk_protocol;
-	if (!c || !has_messages(sk) || (only_pid && (__u32)task->tgid != only_pid))
+	if (!c || (only_pid && (__u32)task->tgid != only_pid))
 		return 0;
+	if (!has_messages(sk)) {
+		if (sk->sk_protocol == IPPROTO_MPTCP)
+			count(c, NSR_MULTIPATH);
+		return 0;
+	}
 	if (reads && flags & MSG_PEEK) {
 		count(c, NSR_PEEK);
 		return 0;

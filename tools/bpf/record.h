@@ -163,8 +163,17 @@ struct nsr_message {
 		      */
 };
 
-/* Counts of events that make no record, in the order of NSR_COUNTS */
-enum nsr_count { NSR_ACK, NSR_PEEK, NSR_FRAGMENT, NSR_UNPARSED, NSR_NO_CALL, NSR_N_COUNTS };
+/* Counts of events that make no record, in the order of NSR_COUNTS. MULTIPATH: reads and sends of
+ * multipath TCP sockets; files of older recorders end before it. */
+enum nsr_count {
+	NSR_ACK,
+	NSR_PEEK,
+	NSR_FRAGMENT,
+	NSR_UNPARSED,
+	NSR_NO_CALL,
+	NSR_MULTIPATH,
+	NSR_N_COUNTS
+};
 
 #define NSR_CHUNKS	     128   /* in one ring at most */
 #define NSR_INTERVALS	     16	   /* kinds recorded at the same time, a power of two */

@@ -149,7 +149,20 @@ def test_counts_are_read_with_and_without_padding(tmp_path: Path, n_types: int) 
     for block in (padded, rf.block(bare, 1000, kind=rf.END)):
         info = rf.decode(rf.write(tmp_path, cpu0=rf.header(0) + block), tmp_path / "out")[2]
         assert info["losses"]["lost_records"] == 3 * n_types
-        assert info["probe_counts"] == dict(zip(("ack", "peek", "fragment", "unparsed", "nocall"), probes))
+        names = ("ack", "peek", "fragment", "unparsed", "nocall", "multipath")
+        assert info["probe_counts"] == dict(zip(names, (*probes, 0)))
+
+
+@pytest.mark.parametrize("n_types", [0, 1, 2])
+def test_counts_of_newer_recorders_have_one_more(tmp_path: Path, n_types: int) -> None:
+    tally = dict.fromkeys(range(2, 2 + n_types), (3, 3))
+    bare = b"".join(struct.pack("<QQQ", type_, 3, 3) for type_ in tally) + struct.pack(
+        "<6Q", 1, 2, 3, 4, 5, 6
+    )
+    block = rf.block(bare, 1000, kind=rf.END)
+    info = rf.decode(rf.write(tmp_path, cpu0=rf.header(0) + block), tmp_path / "out")[2]
+    assert info["losses"]["lost_records"] == 3 * n_types
+    assert list(info["probe_counts"].values()) == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ static const char COPY_HINT[] = "copy the whole capture directory, or record aga
 
 static const char *const count_names[NSR_N_COUNTS] = {
 	[NSR_ACK] = "ack",	     [NSR_PEEK] = "peek",      [NSR_FRAGMENT] = "fragment",
-	[NSR_UNPARSED] = "unparsed", [NSR_NO_CALL] = "nocall",
+	[NSR_UNPARSED] = "unparsed", [NSR_NO_CALL] = "nocall", [NSR_MULTIPATH] = "multipath",
 };
 
 /* Canonical decimal N of cpu-N.records; -1: another file */

@@ -217,10 +217,10 @@ static void read_records(struct raw_file *file, size_t first, const struct nsr_b
 static void read_counts(struct raw_file *file, const unsigned char *p, size_t bytes,
 			struct raw_losses *losses)
 {
-	const size_t of_counts = NSR_N_COUNTS * sizeof(uint64_t);
+	const size_t of_counts = NSR_MULTIPATH * sizeof(uint64_t);
 	size_t n = bytes < of_counts ? 0 : (bytes - of_counts) / sizeof(struct nsr_tally);
 
-	/* 8 bytes are what makes a block a multiple of 16 */
+	/* The last count, or, in older files, 8 bytes that make a block a multiple of 16 */
 	if (bytes < of_counts || (bytes - of_counts) % sizeof(struct nsr_tally) > 8 ||
 	    n > NSR_N_TYPES) {
 		losses->bad_blocks++;
@@ -238,7 +238,7 @@ static void read_counts(struct raw_file *file, const unsigned char *p, size_t by
 		file->produced[type] = produced;
 		file->lost[type] = lost;
 	}
-	for (int i = 0; i < NSR_N_COUNTS; i++)
+	for (size_t i = 0; i < NSR_N_COUNTS && i < (bytes - n * sizeof(struct nsr_tally)) / 8; i++)
 		file->counts[i] = load64(p + 8 * i) & MAX_TIME;
 }
 
