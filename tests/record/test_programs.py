@@ -90,3 +90,18 @@ def test_child_that_is_nowhere_says_so(tmp_path):
     child.release()
     assert child.wait(300) == 127
     assert "cannot start no-such-tool" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("reason 1 A\nreason 2 B\nerror: no space\nhint: free some\n", "error: no space; hint: free some"),
+        ("one\ntwo\nthree\nfour\n", "two; three; four"),
+    ],
+)
+def test_end_of_a_log_is_its_error_without_what_came_before(tmp_path, said, kept):
+    (tmp_path / "log").write_text(said)
+    child = Child("true", ["true"], tmp_path / "log")
+    child.release()
+    child.wait(300)
+    assert child.log_tail() == kept

@@ -167,7 +167,7 @@ class Child:
         self.wait(5)
 
     def log_tail(self, lines: int = 3) -> str:
-        """The last lines of its log, made safe for the terminal."""
+        """Its error, or the last lines of its log, made safe for the terminal."""
         try:
             with open(self.log, "rb") as f:
                 f.seek(0, os.SEEK_END)
@@ -177,7 +177,8 @@ class Child:
             return ""
         kept = [printable(t).strip() for t in text.splitlines() if t.strip()]
         kept = [t for t in kept if not any(n in t for n in _NOISE)]
-        return "; ".join(kept[-lines:])
+        errors = [n for n, t in enumerate(kept) if t.startswith("error: ")]
+        return "; ".join(kept[errors[-1] :][:lines] if errors else kept[-lines:])
 
     def how_it_ended(self) -> str:
         """Such as ``exit code 1`` or ``killed by SIGKILL``."""
