@@ -35,16 +35,19 @@ struct packet6 {
 	__u64 s_hi, s_lo, d_hi, d_lo;
 };
 
+/* Eight bytes of a header, in the order of the packet's bytes from the lowest. A load that may
+ * fault takes some ten instructions, whatever its size. */
+static __always_inline __u64 load64(const void *at)
+{
+	return *(const volatile __u64 *)CAST(at, struct timespec64___name);
+}
+
 /* The transport header. False: it does not pass the filter, or is a pure acknowledgement. */
 static __always_inline bool of_transport(struct nsr_control *c, const void *at, __u32 length,
 					 bool received, struct nsr_message *m)
 {
-	const volatile struct transport *th = CAST(at, struct tcphdr___name);
-	__u16 source = th->source, dest = th->dest;
-	__u32 seq;
-
-	source = bpf_ntohs(source);
-	dest = bpf_ntohs(dest);
+	__u64 first = load64(at), second;
+	__u16 source = bpf_ntohs((__u16)first), dest = bpf_ntohs((__u16)(first >> 16));
 
 	if (only_port && source != only_port && dest != only_port) {
 		if (received)
@@ -62,10 +65,10 @@ static __always_inline bool of_transport(struct nsr_control *c, const void *at, 
 		m->len = length - 8;
 		return true;
 	}
-	seq = th->seq;
-	m->seq = bpf_ntohl(seq);
-	m->aux = th->flags;
-	m->len = length - (th->doff >> 4) * 4;
+	second = load64(at + 8);
+	m->seq = bpf_ntohl((__u32)(first >> 32));
+	m->aux = second >> 40 & 0xff; /* flags */
+	m->len = length - (second >> 36 & 0xf) * 4;
 	if (m->len || m->aux & TCP_SIGNS)
 		return true;
 	count(c, NSR_ACK);
@@ -83,35 +86,38 @@ static __always_inline bool of_packet(struct nsr_control *c, const void *l3, __u
 {
 	if (eth == ETH_P_IP) {
 		const volatile struct packet4 *p = CAST(l3, struct iphdr___name);
+		__u64 first, second = load64(l3 + 8);
+		__u32 saddr = second >> 32, daddr;
 		__u16 header, total;
 
-		m->proto = p->protocol;
+		m->proto = second >> 8;
 		if (!is_ours(m->proto))
 			return false;
-		if (p->frag_off & bpf_htons(IP_OFFSET)) {
+		first = load64(l3);
+		if (first >> 48 & bpf_htons(IP_OFFSET)) {
 			count(c, NSR_FRAGMENT);
 			return false;
 		}
-		header = (p->vihl & 0xf) * 4;
-		total = p->tot_len;
-		total = bpf_ntohs(total);
-		a->l_lo = received ? p->daddr : p->saddr;
-		a->r_lo = received ? p->saddr : p->daddr;
+		header = (first & 0xf) * 4;
+		total = bpf_ntohs((__u16)(first >> 16));
+		daddr = p->daddr;
+		a->l_lo = received ? daddr : saddr;
+		a->r_lo = received ? saddr : daddr;
 		*v6 = false;
 		return of_transport(c, l3 + header, (total ? total : len) - header, received, m);
 	}
 	if (eth == ETH_P_IPV6) {
 		const volatile struct packet6 *p = CAST(l3, struct ipv6hdr___name);
+		__u64 first = load64(l3);
 		__u16 length;
 
-		m->proto = p->nexthdr;
+		m->proto = first >> 48;
 		if (!is_ours(m->proto)) {
 			if (m->proto != IPPROTO_ICMPV6)
 				count(c, NSR_UNPARSED); /* extension headers */
 			return false;
 		}
-		length = p->payload_len;
-		length = bpf_ntohs(length);
+		length = bpf_ntohs((__u16)(first >> 32));
 		a->l_hi = received ? p->d_hi : p->s_hi;
 		a->l_lo = received ? p->d_lo : p->s_lo;
 		a->r_hi = received ? p->s_hi : p->d_hi;
