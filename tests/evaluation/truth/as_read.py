@@ -8,7 +8,9 @@ injection did not meet.
 
 An injection can act on a message before the hand-off (R) and after it (A). If the right causes of a scenario name both phases,
 and its log says when it acted, each phase has its own cost, and a cause counts in its own phase only. The first cause is right if
-it is of the phase that the injection delayed most.
+it is of the phase that the injection delayed most. If the log says on which core it acted, it counts where a message was: on the
+core that received or handed it off (R), on the one of its application (A). Whether the message was the one that was meant does not
+matter: others that waited on that core count like it.
 """
 
 from __future__ import annotations
@@ -18,10 +20,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from machinery.testbed.injections import merge
 from nsight_demo.logs import overlap_ns
 
 from .measure import Run
 from .table import SHARE
+
+#: Columns of messages between which each phase lies, and those of the cores on which a message was then.
+PHASES = {"(R)": ("first_ns", "handoff_ns"), "(A)": ("handoff_ns", "last_ns")}
+CORES = {"(R)": ["recv_cpu", "handoff_cpu"], "(A)": ["app_cpu"]}
+WHOLE = ("first_ns", "last_ns")
 
 
 @dataclass(frozen=True)
@@ -67,21 +75,42 @@ def phases(expected: tuple[str, ...], truth: str) -> dict[str, tuple[str, str]]:
 
     ``truth``: of the scenario. Where it is not ``intervals``, nothing says when the injection acted.
     """
-    ends = {"(R)": ("first_ns", "handoff_ns"), "(A)": ("handoff_ns", "last_ns")}
-    is_both = truth == "intervals" and all(any(cause.endswith(end) for cause in expected) for end in ends)
-    return ends if is_both else {"": ("first_ns", "last_ns")}
+    is_both = truth == "intervals" and all(any(cause.endswith(end) for cause in expected) for end in PHASES)
+    return PHASES if is_both else {"": WHOLE}
+
+
+def met_ns(
+    messages: pd.DataFrame,
+    intervals: np.ndarray,
+    cores: np.ndarray | None = None,
+    between: tuple[str, str] = WHOLE,
+) -> np.ndarray:
+    """For how long each message was, in that part of its lifetime, where and when an injection acted; ``cores``: of each interval,
+    None for all."""
+    first, last = (messages[c].fillna(messages["first_ns"]).to_numpy(np.int64) for c in between)
+    if cores is None:
+        return overlap_ns(first, last, intervals)
+    met = np.zeros(len(messages), np.int64)
+    if between == WHOLE:
+        for part in PHASES.values():
+            met += met_ns(messages, intervals, cores, part)
+        return met
+    columns = next(CORES[end] for end, part in PHASES.items() if part == between)
+    for core in np.unique(cores):
+        there = messages[columns].eq(core).fillna(False).any(axis=1).to_numpy(bool)
+        met[there] += overlap_ns(first[there], last[there], merge(intervals[cores == core]))
+    return np.minimum(met, last - first)
 
 
 def cost_ns(
     messages: pd.DataFrame,
     intervals: np.ndarray,
-    lports: list[int] | None = None,
-    between: tuple[str, str] = ("first_ns", "last_ns"),
+    cores: np.ndarray | None = None,
+    between: tuple[str, str] = WHOLE,
 ) -> np.ndarray:
-    """The cost of an injection for each message of a run; ``lports``: everything slow in messages of these ports is due to it."""
+    """The cost of an injection for each message of a run; ``cores``: see ``met_ns``."""
     first, last = (messages[c].fillna(messages["first_ns"]).to_numpy(np.int64) for c in between)
-    is_met = messages["rport"].isin(lports).to_numpy() if lports is not None else None
-    met = np.where(is_met, last - first, 0) if is_met is not None else overlap_ns(first, last, intervals)
+    met = met_ns(messages, intervals, cores, between)
     usual = np.median((last - first)[met == 0]) if (met == 0).any() else 0
     return np.clip(np.minimum(met, last - first - usual), 0, None).astype(np.int64)
 
@@ -117,12 +146,11 @@ def judge(
 
 def as_read(run: Run, intervals: np.ndarray) -> AsRead:
     """Figures of one live run; ``intervals``: of its injection, or of all its bursts."""
-    lports = run.lports if run.scenario.truth == "lports" else None
     expected = run.scenario.causes
     ids = run.messages["message_id"].to_numpy(np.int64)
     cost = pd.DataFrame(
         {
-            end: cost_ns(run.messages, intervals, lports, between)
+            end: cost_ns(run.messages, intervals, run.cores, between)
             for end, between in phases(expected, run.scenario.truth).items()
         },
         ids,

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from machinery.testbed.bed import BedError, Testbed
 from machinery.testbed.host import stolen_ms
+from machinery.testbed.injections import Injection
 from nsight_demo.logs import read_load
 
 from .scenarios import Scenario
@@ -37,23 +38,26 @@ class Run:
     coverage: pd.DataFrame
     load: pd.DataFrame
     intervals: np.ndarray
-    lports: list[int]
+    cores: np.ndarray | None
     seconds: float
     stolen_ms: int
     n_lost: int = 0
+    witness: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Recording:
-    """A recorded scenario with its truth; ``stolen_ms``: steal time during the recording."""
+    """A recorded scenario with its truth, which is complete before anything is diagnosed; ``stolen_ms``: steal time during the
+    recording; ``scenario``: a control if the injection never acted; other fields are those of ``Injection``."""
 
     scenario: Scenario
     directory: Path
     port: int
     intervals: np.ndarray
-    lports: list[int]
+    cores: np.ndarray | None
     seconds: float
     stolen_ms: int
+    witness: dict[str, int] = field(default_factory=dict)
 
     def unanswered(self) -> str:
         """The client's message about a server that answered nothing; "" for any other."""
@@ -71,7 +75,8 @@ class Recording:
 def record(
     scenario: Scenario, directory: Path, seconds: float, options: list[str] | None = None
 ) -> Recording:
-    """Record the scenario's load from its first connection to its last answer; capture and load log stay in ``directory``."""
+    """Record the scenario's load from its first connection to its last answer; ``directory`` keeps its capture, load log
+    and truth (``intervals.tsv``, ``witness.json``)."""
     directory.mkdir(parents=True, exist_ok=True)
     load_options = options or [*scenario.load, "-d", f"{seconds:g}", "--start-delay", "300"]
     with Testbed(scenario.link, realtime=True) as bed:
@@ -88,10 +93,20 @@ def record(
             if recorder.wait(END_S):
                 raise BedError(f"nsight-record failed: {recorder.output()}")
     took, stolen = time.monotonic() - begin, stolen_ms() - stolen
-    np.savetxt(directory / "intervals.tsv", injection.intervals, fmt="%d")
-    return Recording(
-        scenario, directory, server.port, injection.intervals, injection.lports or [], took, stolen
-    )
+    return with_truth(scenario, injection, directory, server.port, took, stolen)
+
+
+def with_truth(
+    scenario: Scenario, injection: Injection, directory: Path, port: int, took: float, stolen: int
+) -> Recording:
+    """Store the truth beside a run that has ended, and decide by it alone whether the run is a control."""
+    intervals, cores = injection.intervals, injection.cores
+    rows = intervals if cores is None else np.column_stack([intervals, cores])
+    np.savetxt(directory / "intervals.tsv", rows, fmt="%d")
+    witness = injection.witness
+    (directory / "witness.json").write_text(json.dumps({"acted": injection.acted, **witness}) + "\n")
+    ran = scenario if injection.acted else scenario.as_control()
+    return Recording(ran, directory, port, intervals, cores, took, stolen, witness)
 
 
 def report(capture: Path, scenario: Scenario, port: int) -> dict[str, Any]:
@@ -122,8 +137,9 @@ def diagnose(recording: Recording) -> Run:
         coverage,
         read_load(recording.directory / "load.tsv"),
         recording.intervals,
-        recording.lports,
+        recording.cores,
         recording.seconds,
         recording.stolen_ms,
         n_lost,
+        recording.witness,
     )

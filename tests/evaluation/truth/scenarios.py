@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from machinery.testbed.injections import Firewall, Flood, Hog, Injection, LateAccept, Neighbour, Quota, Stop
 from nsight_demo.namespaces import LinkOptions
@@ -26,10 +26,12 @@ class Scenario:
     """One injection into one server's traffic.
 
     ``causes``: root causes (as the report writes them) that correctly name the injection.
-    ``truth``: ``intervals`` (a message is affected as far as its lifetime lies in the
-    injection's log), ``lports`` (all messages of those client ports are affected) or ``bursts``
-    (messages that the client sent in a burst, or while it waited for one). ``live``: a second run
+    ``truth``: ``intervals`` (a message is affected as far as its lifetime lies in the injection's log, on the cores that the log
+    names) or ``bursts`` (messages that the client sent in a burst, or while it waited for one). ``live``: a second run
     compares every message with the client's own log.
+
+    ``without``: of a control, causes that may not be in the list at all. ``beside``: programs of the injection that ran even if it
+    did not act; naming them is no false alarm.
     """
 
     name: str
@@ -43,6 +45,12 @@ class Scenario:
     framing: str = "none"
     live: bool = False
     note: str = ""
+    without: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+
+    def as_control(self) -> Scenario:
+        """The scenario of a recording in which its injection never acted: its causes may not be named."""
+        return replace(self, name=f"{self.name}: never", causes=(), without=self.causes)
 
 
 HOG = ["-f", "10", "-b", "3000", "-i", "37000"]  # real-time: never preempted, so its log is the truth
@@ -111,7 +119,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         for s in ("memcached", "redis", "nginx")
     ),
     *(
-        Scenario("CPU quota used up", s, lambda: Quota(APP_CPU, QUOTA), ("CPU quota (A)",))
+        Scenario("CPU quota used up", s, lambda: Quota(APP_CPU, QUOTA), ("CPU quota (A)",), beside=("hog",))
         for s in ("memcached", "nginx")
     ),
     Scenario(
@@ -156,7 +164,6 @@ SCENARIOS: tuple[Scenario, ...] = (
             lambda: Firewall(30000, list(range(PORTS, PORTS + N_SLOW_PORTS))),
             RECEIVE,
             load=("-c", "100", "-r", "2000", "--bind-port", str(PORTS)),
-            truth="lports",
             note="the chain is passed by 2 of 100 connections; only the softirq is visible in mode tracepoints",
         )
         for s in ("memcached",)

@@ -16,7 +16,8 @@ Without an injection, no cause should be blamed. But a virtual machine has slow 
 naming their cause is right. So the report may name causes, but none with *weight*: a user would act on
 it, which we define as more than half of the slow messages' deviation on at least ten
 messages and a median of ``WEIGHT_NS`` each. Injections here cost milliseconds; the floor is a
-fifth of the weakest. A cause with weight that is a program from outside the testbed is the
+fifth of the weakest. An injection that by the kernel's own count never acted (``witness``) makes a control, too: its causes may
+not be named at all. A cause with weight that is a program from outside the testbed is the
 machine's own noise: it is reported separately, and is not a false alarm.
 """
 
@@ -28,9 +29,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from machinery.testbed.injections import merge
-from nsight_demo.logs import overlap_ns
 
-from .as_read import as_read
+from .as_read import as_read, met_ns
 from .measure import Run
 
 WEIGHT_NS = 300_000
@@ -48,7 +48,7 @@ class Score:
 
     ``right``: the report's first cause is an injected one; for a control, that no cause of OURS has weight.
     ``right_of_affected``: whether ``top_cause`` is an injected one. ``as_read``: figures of as_read.py.
-    ``stolen_ms``: steal time, both cores together.
+    ``stolen_ms``: steal time, both cores together. ``witness``: what the kernel itself counted of the injection.
     """
 
     scenario: str
@@ -76,6 +76,7 @@ class Score:
     within: float | None = None
     stolen_ms: int = 0
     n_lost: int = 0
+    witness: dict[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """For the JSON file."""
@@ -106,10 +107,7 @@ def bursts(load: pd.DataFrame) -> np.ndarray:
 
 def affected(run: Run, slow: pd.DataFrame, intervals: np.ndarray) -> np.ndarray:
     """Which slow messages the injection truly delayed."""
-    if run.scenario.truth == "lports":
-        return slow.rport.isin(run.lports).to_numpy()
-    met = overlap_ns(slow.first_ns.to_numpy(), slow.last_ns.to_numpy(), intervals)
-    return met >= 0.5 * slow.deviation_ns.to_numpy()
+    return met_ns(slow, intervals, run.cores) >= 0.5 * slow.deviation_ns.to_numpy()
 
 
 def score(run: Run) -> Score:
@@ -133,7 +131,9 @@ def score(run: Run) -> Score:
     else:
         total = max(int(slow.deviation_ns.sum()), 1)
         heavy = [c for c in causes if has_weight(c, total)]
-        right = right_of_affected = not [c for c in heavy if c["category"] in OURS]
+        never = [c["cause"] for c in causes if c["cause"] in scenario.without]
+        alarms = OURS - set(scenario.beside)
+        right = right_of_affected = not never and not [c for c in heavy if c["category"] in alarms]
         note = "; ".join(f"machine's own: {c['cause']}" for c in heavy if c["category"] not in OURS)
     return Score(
         scenario=scenario.name,
@@ -164,6 +164,7 @@ def score(run: Run) -> Score:
         coverage_min=run.summary["coverage"]["min"],
         stolen_ms=run.stolen_ms,
         n_lost=run.n_lost,
+        witness=run.witness,
         **_ns(run, slow, truth & blamed),
     )
 
@@ -175,7 +176,7 @@ def _ns(run: Run, slow: pd.DataFrame, hit: np.ndarray) -> dict[str, float]:
     """
     if run.scenario.truth != "intervals" or not hit.any():
         return {}
-    met = overlap_ns(slow.first_ns.to_numpy(), slow.last_ns.to_numpy(), run.intervals)[hit]
+    met = met_ns(slow, run.intervals, run.cores)[hit]
     name = run.anomalies.category.astype(str) + " (" + run.anomalies.side.astype(str) + ")"
     own = run.anomalies[name.isin(run.scenario.causes)].groupby("message_id").took_ns.sum()
     off = np.abs(own.reindex(slow.message_id[hit]).fillna(0).to_numpy() - met)

@@ -57,5 +57,37 @@ def test_causes_of_one_phase_alone_have_the_whole_cost() -> None:
 def test_a_flood_is_judged_by_phase_and_what_has_no_times_is_not() -> None:
     ends = {s.name: set(phases(s.causes, s.truth)) for s in SCENARIOS}
     assert ends["softirq load behind a bridge"] == {"(R)", "(A)"}
-    # Its log says which ports pass the rules, not when: their softirq also delays other messages.
-    assert ends["nftables rules"] == ends["hog on the application core"] == {""}
+    assert ends["nftables rules"] == {"(R)", "(A)"}
+    assert ends["20 requests at once, 1 connection"] == ends["hog on the application core"] == {""}
+
+
+def test_messages_that_wait_behind_rules_for_other_ports_count_and_those_on_another_core_do_not() -> None:
+    """Core 0 receives a packet through the rules from 900 to 1,600. Port 1's message is the packet, port 2's waits for the core, port
+    3's is on another one, and port 4's is usual: it takes 10 to its hand-off, and 30 from there."""
+    rows = [
+        # id, port, first, hand-off, last, core of the arrival, of the hand-off, of the application
+        (1, 1, 900, 1610, 1640, 0, 0, 1),
+        (2, 2, 1000, 1650, 1680, 0, 0, 1),
+        (3, 3, 1000, 1650, 1680, 2, 2, 1),
+        (4, 4, 100, 110, 140, 0, 0, 1),
+        (5, 5, 1000, 1010, 1700, 2, 2, 0),  # its application waits for core 0
+    ]
+    columns = [
+        "message_id",
+        "rport",
+        "first_ns",
+        "handoff_ns",
+        "last_ns",
+        "recv_cpu",
+        "handoff_cpu",
+        "app_cpu",
+    ]
+    messages = pd.DataFrame(rows, columns=columns).astype({"recv_cpu": "Int32", "handoff_cpu": "Int32"})
+    messages.loc[3, "recv_cpu"] = pd.NA
+    acted, cores = np.array([[900, 1500], [900, 1600]]), np.array([0, 0])
+    cost = {
+        end: cost_ns(messages, acted, cores, between).tolist()
+        for end, between in phases(FLOOD, "intervals").items()
+    }
+    # Usual to the hand-off: the median of 10, 10 and 650; after it: of four times 30.
+    assert cost == {"(R)": [700, 600, 0, 0, 0], "(A)": [0, 0, 0, 0, 590]}

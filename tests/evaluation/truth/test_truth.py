@@ -46,6 +46,11 @@ def label(score: dict[str, Any]) -> str:
     return f"{score['scenario']} / {score['server']}"
 
 
+def never_acted(truth: dict[str, Any]) -> list[dict[str, Any]]:
+    """Controls because the kernel counted no throttled period of their group."""
+    return [s for s in truth["scores"] if not s["expected"] and s["witness"].get("nr_throttled") == 0]
+
+
 def test_every_scenario_ran(truth: dict[str, Any]) -> None:
     assert truth["failed"] == {}
     assert len(truth["scores"]) + len(truth["unanswered"]) == truth["planned"] == N_SCENARIOS
@@ -57,7 +62,7 @@ def test_every_scenario_ran(truth: dict[str, Any]) -> None:
 
 def test_injected_causes_are_judged(truth: dict[str, Any]) -> None:
     injected = [s for s in truth["scores"] if s["expected"]]
-    assert len(injected) >= N_SCENARIOS - 1 - len(truth["unanswered"])
+    assert len(injected) >= N_SCENARIOS - 1 - len(truth["unanswered"]) - len(never_acted(truth))
     for s in injected:
         met = f"{s['n_affected']} of {s['n_slow']} met by the injection, host absent for {s['stolen_ms']} ms"
         judge(FAMILY, label(s), s["right_of_affected"], f"{s['top_cause']} ({s['top_share']:.0%}); {met}")
@@ -70,7 +75,8 @@ def test_injected_causes_are_judged(truth: dict[str, Any]) -> None:
 
 def test_the_control_is_judged(truth: dict[str, Any]) -> None:
     controls = [s for s in truth["scores"] if not s["expected"]]
-    assert len(controls) == 1 - sum(name.startswith("none") for name in truth["unanswered"])
+    planned = 1 - sum(name.startswith("none") for name in truth["unanswered"])
+    assert len(controls) == planned + len(never_acted(truth))
     for s in controls:
         _judge_control(s)
 

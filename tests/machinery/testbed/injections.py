@@ -2,8 +2,9 @@
 """Known disturbances. Each logs when it acted: the truth for the diagnosis.
 
 An injection is a context manager that disturbs while it is entered. After its exit
-``intervals`` says when it acted (CLOCK_MONOTONIC ns, start and end, int64), and ``lports``
-says which client ports it affects, if not all.
+``intervals`` says when it acted (CLOCK_MONOTONIC ns, start and end, int64), ``cores`` on which core in each of
+them (None: on whichever a message was), and ``witness`` what the kernel itself counted of it. If that shows that it did not
+act, ``acted`` is False.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from nsight_demo.logs import read_intervals, read_load
 from nsight_demo.namespaces import SERVER4
 from nsight_demo.processes import run, wait_until
 
-from . import quota
+from . import quota, walks
 from .bed import FLOOD, HOG, Server, Testbed
 
 NO_INTERVALS = np.zeros((0, 2), np.int64)
@@ -35,7 +36,9 @@ class Injection:
 
     def __init__(self) -> None:
         self.intervals: np.ndarray = NO_INTERVALS
-        self.lports: list[int] | None = None
+        self.cores: np.ndarray | None = None
+        self.witness: dict[str, int] = {}
+        self.acted = True
 
     @contextlib.contextmanager
     def active(self, bed: Testbed, server: Server) -> Iterator[Injection]:
@@ -209,8 +212,9 @@ class Firewall(Injection):
     """A chain of ``n_rules`` nftables rules that match nothing, in the server's namespace.
 
     With ``lports`` only packets from those client ports pass it, so that other messages
-    serve as a reference. Without, every TCP packet passes it, and the slower distribution has
-    to be compared with another capture.
+    serve as a reference, and ``intervals`` are the times in which a core received one of these packets: whatever the core had to
+    do besides waited, too. Without, every TCP packet passes it, and the slower distribution has to be compared with another
+    capture.
     """
 
     name = "firewall"
@@ -218,19 +222,29 @@ class Firewall(Injection):
     def __init__(self, n_rules: int = 3000, lports: list[int] | None = None) -> None:
         super().__init__()
         self.n_rules = n_rules
-        self.lports = lports
+        self.lports = lports or []
 
     @contextlib.contextmanager
     def active(self, bed: Testbed, server: Server) -> Iterator[Injection]:
         match = f"tcp sport {{ {', '.join(map(str, self.lports))} }}" if self.lports else "meta l4proto tcp"
         with _firewall(bed, self.n_rules, match):
-            start = time.monotonic_ns()
-            yield self
-            self.intervals = np.array([[start, time.monotonic_ns()]], np.int64)
+            if self.lports:
+                with walks.recorded(bed, server.port, self.lports) as received:
+                    yield self
+                self.intervals, self.cores = received.rows[:, :2], received.rows[:, 2]
+                self.witness = {"packets_through_the_rules": len(received.rows)}
+            else:
+                start = time.monotonic_ns()
+                yield self
+                self.intervals = np.array([[start, time.monotonic_ns()]], np.int64)
 
 
 class Quota(Injection):
-    """The server shares a CPU quota of half a core with a lowest-priority program on its core, which uses it up periodically."""
+    """The server shares a CPU quota of half a core with a lowest-priority program on its core, which uses it up periodically.
+
+    On a busy machine the two may get less than their quota. The group's own cpu.stat (``witness``) says so: without any throttled
+    period, the injection did not act.
+    """
 
     name = "quota"
     PERIOD_US = 20_000
@@ -246,6 +260,7 @@ class Quota(Injection):
         leave = threading.Event()
         rows: list[tuple[int, int]] = []
         with quota.quota(self.PERIOD_US // 2, self.PERIOD_US) as group:
+            at_begin = group.counts()
 
             def watch() -> None:
                 before = group.throttled_ns()
@@ -272,6 +287,8 @@ class Quota(Injection):
                 thread.join()
                 process.signal(signal.SIGTERM)
                 process.wait()
+            self.witness = {name: n - at_begin[name] for name, n in group.counts().items()}
+        self.acted = self.witness["nr_throttled"] > 0
         self.intervals = merge(np.array(rows, np.int64).reshape(-1, 2))
 
 

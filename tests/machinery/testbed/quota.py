@@ -47,6 +47,11 @@ class Group:
                 os.sched_setscheduler(int(task), os.SCHED_OTHER, os.sched_param(0))
         (self._directory / "cgroup.procs").write_text(f"{pid}\n")
 
+    def counts(self) -> dict[str, int]:
+        """Periods in which it was throttled (``nr_throttled``), and for how long (``throttled_usec``), in either version's cpu.stat."""
+        told = dict(line.split() for line in self.statistics.read_text().splitlines())
+        return {"nr_throttled": int(told["nr_throttled"]), "throttled_usec": self.throttled_ns() // 1000}
+
     def throttled_ns(self) -> int:
         """How long its threads were throttled; the value grows when a throttled time ends."""
         return _throttled_ns(self.statistics)

@@ -419,15 +419,23 @@ def test_story_of_a_wrong_log_is_another(wrong: str, right: bool) -> None:
 
 @pytest.mark.alone
 def test_firewall_slows_only_the_chosen_port(needs: Callable[..., None], tmp_path: Path) -> None:
-    needs("memcached", "nft")
+    needs("memcached", "nft", "bpftrace")
+    injection = Firewall(20000, [20003])
     with turn(), Testbed() as bed:
         server = bed.start_server("memcached")
-        with Firewall(20000, [20003]).active(bed, server):
+        with injection.active(bed, server):
             argv = ["-c", "8", "-n", "2000", "-r", "2000", "--bind-port", "20000"]
             assert bed.start_load(server, argv, tmp_path / "log").wait() == 0
     log = read_load(tmp_path / "log")
     assert (log.kind == "get").sum() == 2000
     assert set(log.lport) == set(range(20000, 20008))
+    # The log of the rules: each request of the port passed them between its client's send and receive calls.
+    through = log[(log.lport == 20003) & (log.kind == "get")]
+    walks = injection.intervals
+    at = np.searchsorted(walks[:, 0], through.send_ns)
+    assert len(walks) >= len(through)
+    assert (walks[at, 1] <= through.recv_ns).all()
+    assert injection.cores is not None and set(injection.cores) <= {0, 1}
     log["latency"] = log.recv_ns - log.send_ns
     median = log.groupby("lport").latency.median()
     slow, others = median[20003], median.drop(20003).max()
