@@ -122,7 +122,7 @@ def decoded(path: Path) -> None:
         name: Written(path / "tables" / f"{name}.parquet") for name in BY_NAME["contexts"].tables
     }
     tables |= {
-        name: schema.empty(name) for name in ("drops", "frequencies", "memory_work", "counters")
+        name: schema.empty(name) for name in ("drops", "frequencies", "memory_work", "counters", "stolen")
     }  # nothing was dropped, and nothing is known of the others
     lost = {"losses-contexts": losses.Ledger("contexts").table()}
     pipeline.store.save("contexts", {**tables, **lost}, made_from)

@@ -359,7 +359,8 @@ void nest(struct builder *b)
 		    ev->kind == K_THROTTLE || ev->kind == K_UNTHROTTLE)
 			continue;
 		/* on devices and on the machine: they do not show which thread ran */
-		if (ev->kind == K_STEAL && ev->b && ev->cpu < NSIGHT_NO_CPU && b->cores[ev->cpu])
+		if (ev->kind == K_STEAL && ev->b == 1 && ev->cpu < NSIGHT_NO_CPU &&
+		    b->cores[ev->cpu])
 			absent(b->cores[ev->cpu], ev->ts, ev->a);
 		if (ev->kind >= K_BLOCK_IO)
 			continue;

@@ -272,6 +272,8 @@ static void put_one(struct merge *m, struct raw_file *file, struct nsight_event 
 						: (int64_t)(uint32_t)w;
 		ev->cpu = item->type == NSR_STEAL ? w >> 48 : w >> 32;
 		ev->b = item->placed;
+		if (item->type == NSR_STEAL && file->cpu == NSR_NO_CPU)
+			ev->b = 2;
 		if (item->type == NSR_STEAL && !item->placed && file->cpu != NSR_NO_CPU)
 			m->rec->losses.steal_without_place += ev->a;
 		ev->pid = ev->tid = -1;

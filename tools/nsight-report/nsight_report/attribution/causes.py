@@ -13,10 +13,13 @@ from ..losses import Ledger
 from ..names import ARROW
 from ..selection.options import Selection
 from ..tables import schema
+from ..units import duration
 from .categories import FUNCTION, OWN, SIBLING, THREAD, Categories, categorise, load
 
 # The paper counts messages with a lower coverage than this as badly explained (section 6.3).
 LOW_COVERAGE = 0.87
+#: From this share of a message's deviation on, steal time without a place matters.
+HOST_SHARE = 0.1
 # Category of time that the recording itself took (section 6.2).
 OWN_COST = "NSight's own cost"
 KERNEL = "[kernel.kallsyms]"
@@ -42,7 +45,11 @@ PLACES = frozenset(
 
 
 def attribute(
-    anomalies: pa.Table, compared: pa.Table, options: Selection, programs: frozenset[str] = frozenset()
+    anomalies: pa.Table,
+    compared: pa.Table,
+    options: Selection,
+    programs: frozenset[str] = frozenset(),
+    host_at_most: pd.Series | None = None,
 ) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
     """Turn anomalies into root causes (section 5.2 of the paper).
 
@@ -51,7 +58,7 @@ def attribute(
     The intervals behind the anomalies of one message do not overlap, but their durations (``took_ns``) can
     add up to more than the message's own deviation, because it met less than usual of something else. The
     largest anomalies claim all of their duration from the deviation, the smallest claim the rest. ``programs``: names of the
-    application's threads; advice to pin the application apart from them would be wrong.
+    application's threads; advice to pin the application apart from them would be wrong. ``host_at_most``: ns by message (host_time.py).
     """
     ledger = Ledger("attribution")
     slow = compared.to_pandas()
@@ -99,6 +106,12 @@ def attribute(
         rows.groupby("message_id")["deviation_ns"].sum().reindex(ids).fillna(0).to_numpy(np.int64)
         for rows in (frame[~frame["located"]], frame[frame["located"]])
     )
+    host = np.zeros(len(ids), np.int64)
+    if host_at_most is not None:
+        host = host_at_most.reindex(ids).fillna(0).to_numpy(np.int64)
+        much = (total > noise) & (np.minimum(host, total) >= HOST_SHARE * total) & (host > noise)
+        at_most, late_ns = (duration(int(np.minimum(ns, total)[much].sum())) for ns in (host, total))
+        ledger.add("host_may_have_taken", int(much.sum()), at_most=at_most, late=late_ns)
     share = np.divide(explained, total, out=np.ones(len(ids)), where=total > noise)
     coverage = pd.DataFrame(
         {
@@ -110,6 +123,7 @@ def attribute(
             "located_ns": located,
             "coverage": share,
             "noise_ns": noise,
+            "host_at_most_ns": np.minimum(host, total),
         }
     ).sort_values("message_id")
     ledger.add("slow_messages_poorly_explained", int((share < LOW_COVERAGE).sum()), low_coverage=LOW_COVERAGE)

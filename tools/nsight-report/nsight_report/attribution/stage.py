@@ -21,13 +21,21 @@ def own(compared: pa.Table, options: Options) -> npt.NDArray[np.int64]:
 def _run(ctx: Context) -> Result:
     from ..names import thread_name
     from ..selection.options import Selection
+    from ..tables.data_frames import to_pandas
     from .causes import attribute
+    from .host_time import CORES, at_most
 
     compared = ctx.table("compared")
-    ours = ctx.messages().rows(own(compared, ctx.options), ["comm"])
+    ours = ctx.compared().rows(
+        own(compared, ctx.options), ["message_id", "comm", "first_ns", "last_ns", *CORES]
+    )
     programs = frozenset(map(thread_name, ours["comm"].unique()))
     kept, coverage, causes, lost = attribute(
-        ctx.table("found_anomalies"), compared, Selection.of(ctx.options), programs
+        ctx.table("found_anomalies"),
+        compared,
+        Selection.of(ctx.options),
+        programs,
+        at_most(ours, to_pandas(ctx.table("stolen"))),
     )
     return {"anomalies": kept, "coverage": coverage, "causes": causes}, lost
 
@@ -35,7 +43,7 @@ def _run(ctx: Context) -> Result:
 STAGE = Stage(
     "attribution",
     _run,
-    needs=("messages", "anomalies"),
+    needs=("messages", "requests", "contexts", "anomalies"),
     options=(*ANALYSIS, "categories"),
     tables=("anomalies", "coverage", "causes"),
     diagnosis=True,

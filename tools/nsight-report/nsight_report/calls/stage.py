@@ -23,7 +23,7 @@ def _run(ctx: Context) -> Result:
     from .. import drops
     from ..capture import perf_data, raw_records
     from ..clocks import ClockMap
-    from . import build, counters, frequencies, functions, memory_work, waits
+    from . import build, counters, frequencies, functions, memory_work, stolen, waits
 
     clock = ClockMap(ctx.table("clock_map"))
 
@@ -45,6 +45,7 @@ def _run(ctx: Context) -> Result:
     cores = losses.Ledger("calls")
     made["memory_work"] = memory_work.table(decoded, states, ctx.manifest.raw.get("page_fault_ns"), cores)
     made["frequencies"] = frequencies.of_events(decoded, ctx.manifest.mapping("core_khz"), cores)
+    made["stolen"] = stolen.table(decoded, cores)
     made["counters"] = counters.table(decoded, ctx.manifest.counters(), cores)
     missing = ctx.manifest.mapping("counters_missing")
     if missing:
@@ -101,6 +102,7 @@ STAGE = Stage(
         "trace",
         "frequencies",
         "memory_work",
+        "stolen",
         "counters",
         "drops",
     ),
