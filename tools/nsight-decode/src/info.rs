@@ -47,7 +47,7 @@ pub fn print(opened: &Opened, as_json: bool) -> Result<()> {
     };
     line("timing", timing);
     line("returns", if config.ret_compression { "compressed" } else { "not compressed" });
-    let switches: usize = recording.side.switches.values().map(Vec::len).sum();
+    let switches = recording.side.switches.len();
     line("switches", format_args!("{} records (kind {})", grouped(switches as u64), info.have_sched_switch));
     line("text pokes", recording.side.pokes.len());
     line("kernel code", if code.kernel.is_known() { "there" } else { "missing: record with --kcore" });

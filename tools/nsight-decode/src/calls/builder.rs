@@ -130,6 +130,10 @@ impl Sink for Builder {
         self.texts.names(names);
         Ok(())
     }
+
+    fn takes_switches(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

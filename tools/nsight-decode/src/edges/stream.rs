@@ -123,6 +123,11 @@ pub trait Sink {
     /// New symbols that later edges may refer to: (symbol, object) for the next numbers.
     fn symbols(&mut self, new: &[(Arc<str>, Arc<str>)]) -> Result<()>;
     fn names(&mut self, names: &[ThreadName]) -> Result<()>;
+
+    /// Whether it makes anything of switches of threads: edges name their threads, and switches are frequent.
+    fn takes_switches(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

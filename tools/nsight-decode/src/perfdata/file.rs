@@ -245,21 +245,50 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
+/// Where the fields at the end of an event's records are: their size, and the offset of each field that they have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Fields {
+    size: usize,
+    task: Option<usize>,
+    time: Option<usize>,
+    cpu: Option<usize>,
+}
+
+impl Fields {
+    fn new(kind: u64) -> Self {
+        let mut fields = Self::default();
+        let mut field = |bit| {
+            let at = (kind & bit != 0).then_some(fields.size);
+            fields.size += if at.is_some() { 8 } else { 0 };
+            at
+        };
+        let (task, time) = (field(sample::TID), field(sample::TIME));
+        let _ = (field(sample::ID), field(sample::STREAM_ID));
+        let cpu = field(sample::CPU);
+        let _ = field(sample::IDENTIFIER);
+        Self { task, time, cpu, ..fields }
+    }
+}
+
 /// Finds the fields at the end of the records of each event.
 pub struct SampleIds {
-    /// By event id, if records have it; otherwise all events have the same fields.
-    by_id: BTreeMap<u64, u64>,
-    common: u64,
+    /// By event id, in order, if records have it and events differ; otherwise all events have the same fields.
+    by_id: Vec<(u64, Fields)>,
+    common: Fields,
     all: bool,
 }
 
 impl SampleIds {
     pub fn new(attrs: &[Attr]) -> Self {
-        let has_id = attrs.iter().all(|a| a.sample_type & sample::IDENTIFIER != 0);
-        let by_id = attrs.iter().filter(|_| has_id).flat_map(|a| a.ids.iter().map(|&id| (id, a.sample_type)));
+        let common = attrs.first().map_or(0, |a| a.sample_type);
+        let differ = attrs.iter().any(|a| a.sample_type != common);
+        let has_id = differ && attrs.iter().all(|a| a.sample_type & sample::IDENTIFIER != 0);
+        let ids = |a: &Attr| a.ids.iter().map(|&id| (id, a.sample_type)).collect::<Vec<_>>();
+        // Of events with the same id, the last one counts.
+        let by_id: BTreeMap<u64, u64> = attrs.iter().filter(|_| has_id).flat_map(ids).collect();
         Self {
-            by_id: by_id.collect(),
-            common: attrs.first().map_or(0, |a| a.sample_type),
+            by_id: by_id.into_iter().map(|(id, kind)| (id, Fields::new(kind))).collect(),
+            common: Fields::new(common),
             all: attrs.iter().all(|a| a.flags & attr::SAMPLE_ID_ALL != 0),
         }
     }
@@ -271,28 +300,22 @@ impl SampleIds {
         if record.kind >= record::USER || record.kind == record::SAMPLE || !self.all {
             return (id, body.len());
         }
-        let last = body.len().checked_sub(8).map_or(0, |at| u64_at(body, at));
-        let kind = self.by_id.get(&last).copied().unwrap_or(self.common);
-        let has = |bit| usize::from(kind & bit != 0);
-        let n: usize =
-            [sample::TID, sample::TIME, sample::ID, sample::STREAM_ID, sample::CPU, sample::IDENTIFIER]
-                .into_iter()
-                .map(has)
-                .sum();
-        let Some(mut at) = body.len().checked_sub(n * 8) else { return (id, body.len()) };
-        let begin = at;
-        if kind & sample::TID != 0 {
-            (id.pid, id.tid) = (u32_at(body, at) as i32, u32_at(body, at + 4) as i32);
-            at += 8;
+        let fields = if self.by_id.is_empty() { &self.common } else { self.by_event(body) };
+        let Some(begin) = body.len().checked_sub(fields.size) else { return (id, body.len()) };
+        let own = &body[begin..];
+        if let Some(at) = fields.task {
+            (id.pid, id.tid) = (u32_at(own, at) as i32, u32_at(own, at + 4) as i32);
         }
-        if kind & sample::TIME != 0 {
-            id.time = u64_at(body, at);
-            at += 8;
+        if let Some(at) = fields.time {
+            id.time = u64_at(own, at);
         }
-        at += 8 * (has(sample::ID) + has(sample::STREAM_ID));
-        if kind & sample::CPU != 0 {
-            id.cpu = Some(u32_at(body, at));
-        }
+        id.cpu = fields.cpu.map(|at| u32_at(own, at));
         (id, begin)
+    }
+
+    fn by_event(&self, body: &[u8]) -> &Fields {
+        let last = body.len().checked_sub(8).map_or(0, |at| u64_at(body, at));
+        let at = self.by_id.binary_search_by_key(&last, |(id, _)| *id);
+        at.map_or(&self.common, |at| &self.by_id[at].1)
     }
 }

@@ -108,7 +108,11 @@ pub fn i32_at(bytes: &[u8], at: usize) -> i32 {
 }
 
 pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at.saturating_add(4))) << 32
+    // Nearly always, all of it is there.
+    match bytes.get(at..).and_then(<[u8]>::first_chunk) {
+        Some(word) => u64::from_le_bytes(*word),
+        None => u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at.saturating_add(4))) << 32,
+    }
 }
 
 /// The text at `at`, up to its NUL or the end.

@@ -4,15 +4,15 @@
 mod file;
 pub mod layout;
 mod side_band;
+mod switches;
 mod time;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 pub use file::{Attr, File, Record, SampleIds, RELEASED};
-pub use side_band::{
-    BuildId, Ksymbol, Loss, LossKind, Map, Poke, SideBand, Switch, TaskEvent, TaskEventKind,
-};
+pub use side_band::{BuildId, Ksymbol, Loss, LossKind, Map, Poke, SideBand, TaskEvent, TaskEventKind};
+pub use switches::{Reader as SwitchReader, Switch, Switches};
 pub use time::{widen, TimeConv};
 
 use crate::error::{Error, Result};
@@ -178,7 +178,7 @@ impl Recording {
             side.forget_times();
             info.conv = TimeConv::new(0, 1, 0);
         }
-        side.finish();
+        side.finish()?;
         // Programs that merge or repair files may write the data of a buffer in another order.
         streams.values_mut().for_each(|chunks| chunks.sort_by_key(|c| (c.reference, c.offset)));
         Ok(Self { config, info, streams, side, lost_bytes, n_unknown, cpu: None, file })

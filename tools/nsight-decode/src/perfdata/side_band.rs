@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Records outside the PT data: which thread ran, what was mapped, what changed in the kernel, what was lost.
 
-use std::collections::BTreeMap;
-
 use super::file::{Record, SampleIds};
 use super::layout::{aux, i32_at, misc, record, text_at, u16_at, u32_at, u64_at};
+use super::switches::{Switch, Switches};
+use crate::error::Result;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BuildId {
@@ -60,18 +60,6 @@ pub struct TaskEvent {
     pub kind: TaskEventKind,
 }
 
-/// A context switch record, written on the way out or in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Switch {
-    pub time: u64,
-    pub out: bool,
-    /// The current thread when the record was written.
-    pub pid: i32,
-    pub tid: i32,
-    /// The other thread, if the record names it.
-    pub other: Option<(i32, i32)>,
-}
-
 /// Kernel code that changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Poke {
@@ -118,8 +106,7 @@ pub struct SideBand {
     /// In time order.
     pub tasks: Vec<TaskEvent>,
     pub kernel_maps: Vec<Map>,
-    /// By CPU; -1 if the records do not name it.
-    pub switches: BTreeMap<i32, Vec<Switch>>,
+    pub switches: Switches,
     pub pokes: Vec<Poke>,
     pub ksymbols: Vec<Ksymbol>,
     pub losses: Vec<Loss>,
@@ -169,13 +156,8 @@ impl SideBand {
             }
             record::SWITCH | record::SWITCH_CPU_WIDE => {
                 let other = (record.kind == record::SWITCH_CPU_WIDE).then_some((pid, tid));
-                self.switches.entry(cpu).or_default().push(Switch {
-                    time: id.time,
-                    out: record.misc & misc::BIT13 != 0,
-                    pid: id.pid,
-                    tid: id.tid,
-                    other,
-                });
+                let out = record.misc & misc::BIT13 != 0;
+                self.switches.push(cpu, Switch { time: id.time, out, pid: id.pid, tid: id.tid, other });
             }
             record::AUX => {
                 let flags = u64_at(own, 16);
@@ -227,15 +209,13 @@ impl SideBand {
     }
 
     /// Sorts by time: the records of each CPU are in order, but not all together.
-    pub fn finish(&mut self) {
+    pub fn finish(&mut self) -> Result<()> {
         self.add_lost_totals();
         self.tasks.sort_by_key(|e| e.time);
         self.pokes.sort_by_key(|p| p.time);
         self.ksymbols.sort_by_key(|k| k.time);
         self.losses.sort_by_key(|l| l.time);
-        for switches in self.switches.values_mut() {
-            switches.sort_by_key(|s| s.time);
-        }
+        self.switches.finish()
     }
 }
 

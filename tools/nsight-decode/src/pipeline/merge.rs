@@ -123,7 +123,8 @@ impl<'a> Merger<'a> {
             ratio: 0,
             clock: 0,
         };
-        let tracks = side_events(recording, &plan.tracks).into_iter().map(track).collect();
+        let with_switches = sink.takes_switches();
+        let tracks = side_events(recording, &plan.tracks, with_switches).into_iter().map(track).collect();
         let mut counts = Counts { bytes: plan.bytes(), ..Counts::default() };
         counts.losses.add(Loss::BytesBeforePsb, plan.bytes_before_psb);
         counts.losses.add(Loss::NoPsb, plan.never_entered as u64);
@@ -265,9 +266,10 @@ impl<'a> Merger<'a> {
         track.clock = track.clock.max(item.time);
         item.time = track.clock;
         let task = track.task;
-        while let Some(event) = self.tracks[index].side.front().filter(|event| event.time <= item.time) {
-            self.tracks[index].side.pop_front();
-            self.event(event)?;
+        while self.tracks[index].side.front().is_some_and(|event| event.time <= item.time) {
+            if let Some(event) = self.tracks[index].side.pop_front() {
+                self.event(event)?;
+            }
         }
         let cpu = self.plan.tracks[index].cpu(item.time);
         let kind = match item.what {

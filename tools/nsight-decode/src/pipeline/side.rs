@@ -5,48 +5,69 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::tracks::TrackData;
 use crate::edges::{Code, Event};
-use crate::perfdata::{Loss as SideLoss, LossKind, Owner, Recording, Switch};
+use crate::perfdata::{Loss as SideLoss, LossKind, Owner, Recording, SwitchReader};
 
-/// The side-band's events of a track, in order. Switches are made from their records when their turn comes: a recording may have
-/// millions of them.
+/// The side-band's events of a track, in order. Switches are read when their turn comes: a recording may have millions of them.
 pub struct SideEvents<'a> {
     cpu: i32,
-    switches: &'a [Switch],
+    switches: Option<SwitchReader<'a>>,
+    /// The next switch, and the number of the one after it.
+    switch: Option<Event>,
+    number: usize,
     losses: VecDeque<Event>,
+    /// The first event.
+    front: Option<Event>,
 }
 
-impl SideEvents<'_> {
+impl<'a> SideEvents<'a> {
+    fn new(cpu: i32, switches: Option<SwitchReader<'a>>, losses: Vec<Event>) -> Self {
+        let mut events = Self { cpu, switches, switch: None, number: 0, losses: losses.into(), front: None };
+        events.read_switch();
+        events.set_front();
+        events
+    }
+
     /// The first event.
-    pub fn front(&self) -> Option<Event> {
-        if self.is_switch_first() {
-            return self.switches.first().map(|switch| self.switch(switch));
-        }
-        self.losses.front().copied()
+    pub fn front(&self) -> Option<&Event> {
+        self.front.as_ref()
     }
 
     pub fn pop_front(&mut self) -> Option<Event> {
-        let first = self.front();
+        let first = self.front?;
         if self.is_switch_first() {
-            self.switches = &self.switches[1..];
+            self.read_switch();
         } else {
             self.losses.pop_front();
         }
-        first
+        self.set_front();
+        Some(first)
     }
 
     fn is_switch_first(&self) -> bool {
         let loss = self.losses.front().map_or(u64::MAX, |loss| loss.time);
-        self.switches.first().is_some_and(|switch| switch.time <= loss)
+        self.switch.is_some_and(|switch| switch.time <= loss)
     }
 
-    fn switch(&self, s: &Switch) -> Event {
-        let code = if s.out { Code::SwitchOut } else { Code::SwitchIn };
-        Event { time: s.time, cpu: self.cpu, pid: s.pid, tid: s.tid, code, value: 0 }
+    fn set_front(&mut self) {
+        self.front = if self.is_switch_first() { self.switch } else { self.losses.front().copied() };
+    }
+
+    fn read_switch(&mut self) {
+        let cpu = self.cpu;
+        self.switch = self.switches.as_mut().and_then(|switches| switches.get(self.number)).map(|s| {
+            let code = if s.out { Code::SwitchOut } else { Code::SwitchIn };
+            Event { time: s.time, cpu, pid: s.pid, tid: s.tid, code, value: 0 }
+        });
+        self.number += 1;
     }
 }
 
 /// The side-band's events, by track.
-pub fn side_events<'a>(recording: &'a Recording, tracks: &[TrackData]) -> Vec<SideEvents<'a>> {
+pub fn side_events<'a>(
+    recording: &'a Recording,
+    tracks: &[TrackData],
+    with_switches: bool,
+) -> Vec<SideEvents<'a>> {
     let side = &recording.side;
     let mut losses: Vec<Vec<Event>> = vec![Vec::new(); tracks.len()];
     let by_owner: BTreeMap<Owner, usize> = tracks.iter().enumerate().map(|(i, t)| (t.owner, i)).collect();
@@ -61,8 +82,8 @@ pub fn side_events<'a>(recording: &'a Recording, tracks: &[TrackData]) -> Vec<Si
     let of_track = |(track, mut losses): (&TrackData, Vec<Event>)| {
         losses.sort_by_key(|e| e.time);
         let cpu = if let Owner::Cpu(cpu) = track.owner { cpu } else { -1 };
-        let switches = side.switches.get(&cpu).filter(|_| cpu >= 0).map_or(&[][..], Vec::as_slice);
-        SideEvents { cpu, switches, losses: losses.into() }
+        let switches = side.switches.of(cpu).filter(|_| with_switches && cpu >= 0);
+        SideEvents::new(cpu, switches, losses)
     };
     tracks.iter().zip(losses).map(of_track).collect()
 }

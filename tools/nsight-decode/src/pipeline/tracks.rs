@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One track for each recorded buffer: of a CPU, or of a thread.
 
-use std::collections::BTreeMap;
-
 use crate::code::Code;
 use crate::packets::index::{runs, Run};
-use crate::perfdata::{Owner, PtConfig, Recording, Switch};
-use crate::pt::switches::{pairs, Task, UNKNOWN};
+use crate::perfdata::{Owner, PtConfig, Recording, Switches};
+use crate::pt::switches::{Task, UNKNOWN};
 use crate::pt::walk::Track;
 
 pub struct TrackData {
@@ -32,33 +30,35 @@ pub fn tracks(recording: &Recording, code: &Code) -> Vec<TrackData> {
     let side = &recording.side;
     let mut tracks = Vec::new();
     for (&owner, chunks) in &recording.streams {
-        let (pairs, start, cpus) = match owner {
+        let (of_cpu, start, cpus) = match owner {
             Owner::Cpu(cpu) => {
                 let start = side.starts.iter().find(|(c, _, _)| *c == cpu);
                 // Without records of switches, perf traced one thread.
                 let only = chunks.first().map(|chunk| chunk.tid).filter(|&tid| tid > 0);
-                let only = only.filter(|_| !side.switches.contains_key(&cpu));
+                let only = only.filter(|_| !side.switches.has(cpu));
                 let process = |tid| Some(code.tasks.process_of(tid)).filter(|&pid| pid >= 0).unwrap_or(tid);
                 let only = only.map_or(UNKNOWN, |tid| Task { pid: process(tid), tid });
                 let start = start.map_or(only, |&(_, pid, tid)| Task { pid, tid });
-                (side.switches.get(&cpu).map(|s| pairs(s)).unwrap_or_default(), start, Vec::new())
+                (Some(cpu), start, Vec::new())
             }
             Owner::Thread(tid) => {
                 let told = side.starts.iter().find(|(_, _, t)| *t == tid).map(|&(_, pid, _)| pid);
                 let pid = told.unwrap_or_else(|| code.tasks.process_of(tid));
-                (Vec::new(), Task { pid, tid }, cpus_of(tid, &side.switches))
+                (None, Task { pid, tid }, cpus_of(tid, &side.switches))
             }
         };
-        let track = Track { pairs, start, slack };
+        let track = Track { cpu: of_cpu, start, slack };
         tracks.push(TrackData { owner, track, runs: runs(chunks, recording), cpus });
     }
     tracks
 }
 
-fn cpus_of(tid: i32, switches: &BTreeMap<i32, Vec<Switch>>) -> Vec<(u64, i32)> {
+fn cpus_of(tid: i32, switches: &Switches) -> Vec<(u64, i32)> {
     let mut cpus: Vec<(u64, i32)> = Vec::new();
-    for (&cpu, records) in switches {
-        cpus.extend(records.iter().filter(|r| r.tid == tid && !r.out).map(|r| (r.time, cpu)));
+    for cpu in switches.cpus() {
+        let Some(mut records) = switches.of(cpu) else { continue };
+        let records = (0..).map_while(|n| records.get(n));
+        cpus.extend(records.filter(|r| r.tid == tid && !r.out).map(|r| (r.time, cpu)));
     }
     cpus.sort_unstable();
     cpus

@@ -72,7 +72,8 @@ impl<'a> Walker<'a> {
             *self = Self::new(self.recording, self.code, self.bare)?;
         }
         let trace = Trace::new(run, slice.begin..slice.read_end, self.recording)?;
-        let cursor = Cursor::new(&track.pairs, slice.time, track.start, track.slack);
+        let switches = track.cpu.and_then(|cpu| self.recording.side.switches.of(cpu));
+        let cursor = Cursor::new(switches, slice.time, track.start, track.slack);
         let image = self.images.get(cursor.task.pid, slice.time)?;
         let mut decoder = Decoder::new(trace, self.recording)?;
         decoder.set_image(image.clone());

@@ -3,7 +3,7 @@
 
 use crate::packets::index::{Psb, Run};
 use crate::pt::item::{Item, What};
-use crate::pt::switches::{Cursor, Pair, Task};
+use crate::pt::switches::{Cursor, Task};
 
 /// How far a slice is decoded into the next one, so that both can be joined.
 pub const OVERLAP_ITEMS: usize = 512;
@@ -19,7 +19,8 @@ pub const ROOM: usize = PART + PART / 8;
 
 /// Data of one CPU (or traced thread) that the decoding threads share.
 pub struct Track {
-    pub pairs: Vec<Pair>,
+    /// The CPU whose switches show the threads.
+    pub cpu: Option<i32>,
     pub start: Task,
     /// How far packets' times may be off, ns.
     pub slack: u64,
