@@ -12,16 +12,29 @@ fn main() {
     println!("cargo:rerun-if-changed=libipt");
     let generated = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     write_header(&generated);
-    let library = Path::new("libipt/libipt");
     let mut build = cc::Build::new();
-    for directory in ["src", "src/posix"] {
-        build.files(sources(&library.join(directory)));
-    }
+    build.file(write_source(Path::new("libipt/libipt"), &generated));
     build.include("libipt/include").include("libipt/libipt/internal/include");
     build.include("libipt/libipt/internal/include/posix");
     // Without FEATURE_THREADS: each thread has a separate image, sections and decoders.
     build.include(generated).define("_POSIX_C_SOURCE", "200809L").define("pt_export", "");
+    // Nothing else may replace its functions, so that the compiler can inline them.
+    build.flag_if_supported("-fvisibility=hidden");
     build.std("c11").warnings(false).compile("ipt");
+}
+
+/// Writes one source that includes all of libipt: its decoders call functions of other sources for each packet and each block,
+/// which the compiler inlines then.
+fn write_source(library: &Path, directory: &Path) -> PathBuf {
+    let here = env::current_dir().expect("cargo sets it");
+    // A static function of libipt has the name of one of unistd.h.
+    let mut text = String::from("#include <unistd.h>\n#define truncate pt_truncate\n");
+    for source in ["src", "src/posix"].iter().flat_map(|part| sources(&library.join(part))) {
+        text.push_str(&format!("#include \"{}\"\n", here.join(source).display()));
+    }
+    let path = directory.join("ipt.c");
+    fs::write(&path, text).expect("OUT_DIR can be written");
+    path
 }
 
 /// Writes intel-pt.h with the version that upstream's CMake would insert.
