@@ -52,6 +52,8 @@ pub struct Replay {
     pub at: usize,
     /// The first packet from there on that reports a branch or event.
     pub next: usize,
+    /// The packet at an offset: kind and length, so that it is read once.
+    head: Option<(usize, Kind, usize)>,
     /// Unused branches of the last TNT packet.
     branches: u32,
     /// TSC at the last packet with a branch or event.
@@ -80,6 +82,7 @@ impl Replay {
             clock: Clock::new(rates),
             at: 0,
             next: 0,
+            head: None,
             branches: 0,
             tsc: None,
             next_tsc: None,
@@ -113,7 +116,8 @@ impl Replay {
     /// finds the same packet.
     fn look_beside(&self, trace: &mut impl Packets) -> usize {
         let (mut at, mut bound, mut header) = (self.at, self.bound, false);
-        while let Some((kind, length)) = packet(trace.at(at)) {
+        let mut next = self.head(trace);
+        while let Some((kind, length)) = next {
             match kind {
                 Kind::Psb => header = true,
                 Kind::PsbEnd => header = false,
@@ -125,8 +129,17 @@ impl Replay {
                 _ => break,
             }
             at += length;
+            next = packet(trace.at(at));
         }
         at
+    }
+
+    /// The packet at `at`.
+    fn head(&self, trace: &mut impl Packets) -> Option<(Kind, usize)> {
+        match self.head {
+            Some((at, kind, length)) if at == self.at => Some((kind, length)),
+            _ => packet(trace.at(self.at)),
+        }
     }
 
     /// Uses the packet of a branch or event.
@@ -136,7 +149,7 @@ impl Replay {
             return Told::Rest;
         }
         // Usually, it is the first one.
-        match (packet(trace.at(self.at)), need) {
+        match (self.head(trace), need) {
             (Some((Kind::Tnt(n @ 1..), length)), Need::Taken | Need::Return) => {
                 self.branches = n - 1;
                 self.use_up_to(trace, self.at + length);
@@ -185,7 +198,7 @@ impl Replay {
         let mut overflow = false;
         loop {
             self.pass(trace);
-            let Some((kind, length)) = packet(trace.at(self.at)) else { return Told::Nothing };
+            let Some((kind, length)) = self.head(trace) else { return Told::Nothing };
             self.at += length;
             if kind == Kind::Overflow {
                 self.before_overflow = self.told_tsc;
@@ -222,7 +235,7 @@ impl Replay {
     fn find_mark(&mut self, trace: &mut impl Packets, mark: Mark) -> bool {
         loop {
             self.pass(trace);
-            let Some((kind, length)) = packet(trace.at(self.at)) else { return false };
+            let Some((kind, length)) = self.head(trace) else { return false };
             let found = mark.is_in(&trace.at(self.at)[..length]);
             self.bound |= kind == Kind::Bound;
             match kind {
@@ -241,8 +254,10 @@ impl Replay {
     /// Skips packets that have only time, and PSB+.
     fn pass(&mut self, trace: &mut impl Packets) {
         let mut header = false;
-        while let Some((kind, length)) = packet(trace.at(self.at)) {
-            let bytes = &trace.at(self.at)[..length];
+        loop {
+            let all = trace.at(self.at);
+            let Some((kind, length)) = packet(all) else { return };
+            let bytes = &all[..length];
             let mut told = false;
             match kind {
                 Kind::Psb => {
@@ -252,8 +267,10 @@ impl Replay {
                 // There was no PSB that it could end.
                 Kind::PsbEnd => header = false,
                 // An overflow may also end a PSB+.
-                Kind::Overflow => return,
-                _ if !header && index::status_packet(bytes).is_none() => return,
+                Kind::Overflow => return self.head = Some((self.at, kind, length)),
+                _ if !header && (kind != Kind::Other || index::status_packet(bytes).is_none()) => {
+                    return self.head = Some((self.at, kind, length));
+                }
                 _ => told = self.clock.take(bytes),
             }
             if matches!(bytes, [0x19, ..]) && !told && (self.counted..self.bounds.end).contains(&self.at) {
