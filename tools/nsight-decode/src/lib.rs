@@ -16,6 +16,7 @@ pub mod pipeline;
 pub mod pt;
 #[cfg(test)]
 mod scratch;
+pub mod spare;
 pub mod tasks;
 pub mod thread_pool;
 pub mod windows;

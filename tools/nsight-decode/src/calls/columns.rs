@@ -14,6 +14,7 @@ use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 use super::encode::{self, Dictionary};
 use super::row::{Kind, Known, Row};
 use super::texts::Names;
+use crate::spare::Spare;
 
 /// The numbers of calls are unique over all cores, and ascend in the order of the table.
 const CORE_SHIFT: u32 = 40;
@@ -69,6 +70,28 @@ pub mod schema {
     }
 }
 
+/// Memory of columns, for `threads` that make row groups of so many rows.
+pub struct Memory {
+    long: Spare<i64>,
+    short: Spare<u32>,
+}
+
+impl Memory {
+    pub fn new(threads: usize, rows: usize) -> Self {
+        let n = threads.min(4);
+        Self { long: Spare::new(6 * n, rows / 2), short: Spare::new(12 * n, rows / 2) }
+    }
+
+    fn put(&self, values: Values) {
+        match values {
+            Values::Long(values) => self.long.put(values),
+            Values::Few(_, values, _) | Values::Small(_, values) | Values::Text(_, _, values) => {
+                self.short.put(values);
+            }
+        }
+    }
+}
+
 /// The columns for rows of one core; `first` is the number of the first row.
 pub fn columns(
     schema: &SchemaDescriptor,
@@ -76,25 +99,31 @@ pub fn columns(
     first: i64,
     rows: &[Row],
     names: &Names,
+    memory: &Memory,
 ) -> Result<Vec<Chunk>> {
-    let values = split(cpu, first, rows, names);
-    schema.columns().iter().zip(values).map(|(column, values)| chunk(column, &values)).collect()
+    let values = split(cpu, first, rows, names, memory);
+    let of = |(column, values)| {
+        let chunk = chunk(column, &values);
+        memory.put(values);
+        chunk
+    };
+    schema.columns().iter().zip(values).map(of).collect()
 }
 
 /// The values of all columns, in the order of the schema. One pass over the rows: they are as large as the caches, and
 /// there are many columns.
-fn split(cpu: i32, first: i64, rows: &[Row], names: &Names) -> [Values; 18] {
+fn split(cpu: i32, first: i64, rows: &[Row], names: &Names, memory: &Memory) -> [Values; 18] {
     let n = rows.len();
     let core = i64::from(cpu) << CORE_SHIFT;
-    let long = || Vec::with_capacity(n);
+    let long = || memory.long.get(n);
     let (mut id, mut parent, mut start, mut dur, mut own, mut arg) =
         (long(), long(), long(), long(), long(), long());
-    let few = |size| Few { dictionary: Dictionary::default(), indices: Vec::with_capacity(n), size };
+    let few = |size| Few { dictionary: Dictionary::default(), indices: memory.short.get(n), size };
     let (mut pid, mut tid, mut cpus) = (few(4), few(4), few(4));
     let mut address = few(8);
-    let text = || Used::new(names, n);
+    let text = || Used::new(names, memory.short.get(n));
     let (mut symbol, mut dso, mut before, mut cause) = (text(), text(), text(), text());
-    let fixed = || Vec::with_capacity(n);
+    let fixed = || memory.short.get(n);
     let (mut depth, mut kind, mut start_known, mut end_known) = (fixed(), fixed(), fixed(), fixed());
     for (number, row) in rows.iter().enumerate() {
         id.push(core + first + number as i64);
@@ -170,9 +199,9 @@ struct Used<'a> {
 }
 
 impl<'a> Used<'a> {
-    fn new(names: &'a Names, n: usize) -> Self {
+    fn new(names: &'a Names, indices: Vec<u32>) -> Self {
         let numbers = vec![u32::MAX; names.len() + 1];
-        Self { names, numbers, bytes: Vec::new(), n: 0, indices: Vec::with_capacity(n) }
+        Self { names, numbers, bytes: Vec::new(), n: 0, indices }
     }
 
     fn push(&mut self, text: u32) {

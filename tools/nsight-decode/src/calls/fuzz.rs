@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parquet::arrow::ArrowSchemaConverter;
 
-use super::columns;
+use super::columns::{self, Memory};
 use super::row::Row;
 use super::stack::{Core, Saved};
 use super::texts::Texts;
@@ -42,7 +42,7 @@ pub fn rows(cpu: i32, names: &[(Arc<str>, Arc<str>)], steps: &[Step]) -> Vec<Row
 pub fn encode(cpu: i32, names: &[(Arc<str>, Arc<str>)], rows: &[Row]) {
     let names = names.iter().map(|(name, _)| name.clone()).collect();
     let schema = ArrowSchemaConverter::new().convert(&columns::schema::schema()).expect("the schema");
-    let chunks = columns::columns(&schema, cpu, 0, rows, &names).expect("columns");
+    let chunks = columns::columns(&schema, cpu, 0, rows, &names, &Memory::new(1, 64)).expect("columns");
     assert_eq!(chunks.len(), 18);
 }
 

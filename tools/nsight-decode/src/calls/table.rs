@@ -15,7 +15,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::SchemaDescriptor;
 
 use super::account::Account;
-use super::columns::{self, Chunk};
+use super::columns::{self, Chunk, Memory};
 use super::row::Row;
 use super::stack::{Core, BATCH};
 use super::texts::Texts;
@@ -39,14 +39,16 @@ pub struct Table {
 struct Format {
     schema: SchemaDescriptor,
     properties: WriterPropertiesPtr,
+    memory: Memory,
 }
 
 impl Format {
-    fn new(schema: &Schema) -> Encoded<Self> {
+    fn new(schema: &Schema, threads: usize) -> Encoded<Self> {
         let mut properties = WriterProperties::builder().build();
         // Arrow readers need this to read texts as dictionaries.
         add_encoded_arrow_schema_to_metadata(schema, &mut properties);
-        Ok(Self { schema: ArrowSchemaConverter::new().convert(schema)?, properties: properties.into() })
+        let schema = ArrowSchemaConverter::new().convert(schema)?;
+        Ok(Self { schema, properties: properties.into(), memory: Memory::new(threads, GROUP) })
     }
 }
 
@@ -131,7 +133,7 @@ impl Table {
                 fs::remove_file(entry.path()).map_err(|e| Error::output(&entry.path(), e))?;
             }
         }
-        let format = Format::new(&columns::schema::schema()).map_err(Error::bug)?.into();
+        let format = Format::new(&columns::schema::schema(), pool.threads()).map_err(Error::bug)?.into();
         Ok(Self {
             directory: directory.to_owned(),
             format,
@@ -177,7 +179,8 @@ impl Table {
             let (file, rows) = (file.clone(), rows.clone());
             self.pool.give(Box::new(move || {
                 let first = first + range.start as i64;
-                let group = columns::columns(&format.schema, cpu, first, &rows[range], &names);
+                let group =
+                    columns::columns(&format.schema, cpu, first, &rows[range], &names, &format.memory);
                 drop(names);
                 // More memory than usual is not kept.
                 if let Some(rows) = Arc::into_inner(rows).filter(|rows| rows.capacity() <= 2 * GROUP) {

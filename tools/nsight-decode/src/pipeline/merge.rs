@@ -17,6 +17,7 @@ use crate::pt::item::{Item, What};
 use crate::pt::stitch::{join, n_within, Joint};
 use crate::pt::switches::{Task, UNKNOWN};
 use crate::pt::walk::{Output, Slice};
+use crate::spare::Spare;
 
 /// What a run did and lost.
 #[derive(Clone, Debug, Default)]
@@ -27,27 +28,39 @@ pub struct Counts {
     pub losses: Ledger,
 }
 
-/// Items of consecutive slices; they stay in the memory where they were made.
-#[derive(Default)]
-struct Queue(VecDeque<std::vec::IntoIter<Item>>);
+/// Items of consecutive slices; they stay in the memory where they were made, which is used again afterwards.
+struct Queue<'a> {
+    parts: VecDeque<Vec<Item>>,
+    /// The first item, in the first part.
+    at: usize,
+    spare: &'a Spare<Item>,
+}
 
-impl Queue {
+impl<'a> Queue<'a> {
+    fn new(spare: &'a Spare<Item>) -> Self {
+        Self { parts: VecDeque::new(), at: 0, spare }
+    }
+
     fn front(&self) -> Option<&Item> {
-        self.0.front().and_then(|items| items.as_slice().first())
+        self.parts.front()?.get(self.at)
     }
 
     fn pop_front(&mut self) -> Option<Item> {
-        let items = self.0.front_mut()?;
-        let item = items.next();
-        if items.as_slice().is_empty() {
-            self.0.pop_front();
+        let items = self.parts.front()?;
+        let item = *items.get(self.at)?;
+        self.at += 1;
+        if self.at == items.len() {
+            self.at = 0;
+            self.parts.pop_front().into_iter().for_each(|items| self.spare.put(items));
         }
-        item
+        Some(item)
     }
 
     fn append(&mut self, items: Vec<Item>) {
-        if !items.is_empty() {
-            self.0.push_back(items.into_iter());
+        if items.is_empty() {
+            self.spare.put(items);
+        } else {
+            self.parts.push_back(items);
         }
     }
 
@@ -58,7 +71,7 @@ impl Queue {
 
 /// What was decoded and not passed on yet.
 struct Track<'a> {
-    items: Queue,
+    items: Queue<'a>,
     /// What the last slice found after its end, and that end: the next slice decides which part of it counts.
     held: Option<(Output, usize)>,
     task: Task,
@@ -102,6 +115,7 @@ impl<'a> Merger<'a> {
         code: &'a MachineCode,
         plan: &'a Plan,
         options: &'a Options,
+        spare: &'a Spare<Item>,
         sink: &'a mut dyn Sink,
     ) -> Result<Self> {
         sink.symbols(&[("".into(), "".into())])?;
@@ -113,7 +127,7 @@ impl<'a> Merger<'a> {
         names.sort_by(|a, b| (a.time, a.tid, &a.name).cmp(&(b.time, b.tid, &b.name)));
         sink.names(&names)?;
         let track = |side: SideEvents<'a>| Track {
-            items: Queue::default(),
+            items: Queue::new(spare),
             held: None,
             task: UNKNOWN,
             thread: None,

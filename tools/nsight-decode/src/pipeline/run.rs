@@ -13,7 +13,9 @@ use crate::code::Code;
 use crate::edges::Sink;
 use crate::error::{Error, Result};
 use crate::perfdata::Recording;
-use crate::pt::walk::{Output, Walker};
+use crate::pt::item::Item;
+use crate::pt::walk::{Output, Walker, ROOM};
+use crate::spare::Spare;
 use crate::thread_pool::{self, ThreadPool, Work};
 
 /// Stack of a decoding thread. If a damaged trace leads libipt through jumps, it recurses for each of up to 65535
@@ -37,21 +39,22 @@ pub fn run(
         ));
     }
     pool.begin(plan.slices.len());
+    let spare = Spare::new(2 * pool.threads() + 2, ROOM);
     let (send, receive) = mpsc::channel::<Message>();
     std::thread::scope(|scope| {
         // Whatever the result is, waiting threads must end too.
         let _release = Release(pool);
         let start = || {
-            let (plan, send) = (&plan, send.clone());
+            let (plan, send, spare) = (&plan, send.clone(), &spare);
             let worker = std::thread::Builder::new().stack_size(STACK);
-            let decode = move || decode(recording, code, plan, options.bare, pool, &send);
+            let decode = move || decode(recording, code, plan, options.bare, pool, spare, &send);
             let worker = worker.spawn_scoped(scope, decode);
             worker.map(drop).map_err(|e| Error::memory(format_args!("no thread: {e}")))
         };
         for _ in 0..pool.threads().clamp(1, plan.slices.len().max(1)) {
             start()?;
         }
-        let merger = Merger::new(recording, code, &plan, options, sink)?;
+        let merger = Merger::new(recording, code, &plan, options, &spare, sink)?;
         let inputs = Inputs { receive, waiting: BTreeMap::new(), pool, start: &start };
         collect(merger, &plan, options, inputs)
     })
@@ -72,6 +75,7 @@ fn decode(
     plan: &Plan,
     bare: bool,
     pool: &ThreadPool,
+    spare: &Spare<Item>,
     send: &mpsc::Sender<Message>,
 ) {
     let mut walker = None;
@@ -98,7 +102,7 @@ fn decode(
         let slice = || {
             let mut ready = match walker.take() {
                 Some(ready) => ready,
-                None => Walker::new(recording, code, bare)?,
+                None => Walker::new(recording, code, bare, spare)?,
             };
             let output = ready.slice(&track.runs[place.run], &track.track, &place.slice, &mut emit);
             walker = Some(ready);

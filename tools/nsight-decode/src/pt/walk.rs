@@ -30,11 +30,12 @@ use crate::insn::{Reach, Transfer};
 use crate::libipt::{self, error, iclass, status, Block};
 use crate::packets::index::{header, Run};
 use crate::perfdata::Recording;
+use crate::spare::Spare;
 use errors::{is_compressed_return, perf_error, End, GUEST, NEVER_ENDING};
 use pending::Pending;
 use recent::Recent;
 
-pub use slice::{Output, Slice, Track};
+pub use slice::{Output, Slice, Track, ROOM};
 
 /// This many instructions without a packet are an endless loop.
 const MAX_IDLE: u32 = 1 << 17;
@@ -51,13 +52,19 @@ pub struct Walker<'a> {
     images: Images<'a>,
     insns: Instructions,
     bare: bool,
+    spare: &'a Spare<Item>,
 }
 
 impl<'a> Walker<'a> {
-    pub fn new(recording: &'a Recording, code: &'a MachineCode, bare: bool) -> Result<Self> {
+    pub fn new(
+        recording: &'a Recording,
+        code: &'a MachineCode,
+        bare: bool,
+        spare: &'a Spare<Item>,
+    ) -> Result<Self> {
         let images = Images::new(code)?;
         let insns = Instructions::new(images.sections.clone());
-        Ok(Self { recording, code, images, insns, bare })
+        Ok(Self { recording, code, images, insns, bare, spare })
     }
 
     /// Decodes a slice. `emit` takes all parts but the last, which is returned.
@@ -69,7 +76,7 @@ impl<'a> Walker<'a> {
         emit: &mut dyn FnMut(Output) -> Result<()>,
     ) -> Result<Output> {
         if self.images.sections.is_full() {
-            *self = Self::new(self.recording, self.code, self.bare)?;
+            *self = Self::new(self.recording, self.code, self.bare, self.spare)?;
         }
         let trace = Trace::new(run, slice.begin..slice.read_end, self.recording)?;
         let switches = track.cpu.and_then(|cpu| self.recording.side.switches.of(cpu));
@@ -83,7 +90,7 @@ impl<'a> Walker<'a> {
             mtc_shift: self.recording.config.mtc,
             nominal: info.max_non_turbo,
         };
-        let output = Output::new(slice, &cursor);
+        let output = Output::new(slice, &cursor, self.spare);
         let psbs = slice.psbs(run);
         let bounds = All::new(psbs, slice.begin, slice.end);
         let mut state = State {

@@ -34,7 +34,7 @@ fn row(n: i64, rng: &mut u64) -> Row {
 #[test]
 fn rows_are_read_as_they_were() {
     let directory = crate::scratch::Directory::new();
-    let format = Format::new(&columns::schema::schema()).unwrap();
+    let format = Format::new(&columns::schema::schema(), 1).unwrap();
     let names: Vec<Arc<str>> = ["dso", "a", "bb", "", "read \u{e4}", "x"].map(Arc::from).to_vec();
     let file = CoreFile::create(directory.path().join("f"), &format).unwrap();
     let mut rng = 1;
@@ -44,7 +44,7 @@ fn rows_are_read_as_they_were() {
     let first = [0, 1, 5001];
     for number in [2, 0, 1] {
         let rows = &groups[number];
-        let group = columns::columns(&format.schema, 3, first[number], rows, &names);
+        let group = columns::columns(&format.schema, 3, first[number], rows, &names, &format.memory);
         file.take(number as u64, group);
     }
     file.finish(3).unwrap();
@@ -74,8 +74,8 @@ fn rows_are_read_as_they_were() {
 #[test]
 fn a_row_group_that_was_not_made_is_an_error() {
     let directory = crate::scratch::Directory::new();
-    let format = Format::new(&columns::schema::schema()).unwrap();
+    let format = Format::new(&columns::schema::schema(), 1).unwrap();
     let file = CoreFile::create(directory.path().join("f"), &format).unwrap();
-    file.take(1, columns::columns(&format.schema, 0, 0, &[row(0, &mut 1)], &Vec::new()));
+    file.take(1, columns::columns(&format.schema, 0, 0, &[row(0, &mut 1)], &Vec::new(), &format.memory));
     assert!(file.finish(2).is_err());
 }

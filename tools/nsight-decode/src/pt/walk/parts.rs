@@ -35,7 +35,7 @@ impl State<'_, '_> {
         }
         self.output.until = self.pending.as_ref().map_or(self.now, |p| p.time.min(self.now));
         self.output.goes_on = true;
-        let items = Vec::with_capacity(ROOM);
+        let items = self.walker.spare.get(ROOM);
         let part = std::mem::replace(&mut self.output, Output { items, ..Output::default() });
         (self.emit)(part)
     }

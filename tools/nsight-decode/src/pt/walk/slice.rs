@@ -4,6 +4,7 @@
 use crate::packets::index::{Psb, Run};
 use crate::pt::item::{Item, What};
 use crate::pt::switches::{Cursor, Task};
+use crate::spare::Spare;
 
 /// How far a slice is decoded into the next one, so that both can be joined.
 pub const OVERLAP_ITEMS: usize = 512;
@@ -70,9 +71,9 @@ pub struct Output {
 
 impl Output {
     /// Of a slice that begins with the cursor's thread.
-    pub fn new(slice: &Slice, cursor: &Cursor) -> Self {
+    pub fn new(slice: &Slice, cursor: &Cursor, spare: &Spare<Item>) -> Self {
         let n = (slice.read_end - slice.begin) / BYTES_PER_ITEM;
-        let (items, task) = (Vec::with_capacity(n.min(ROOM)), Some(cursor.task));
+        let (items, task) = (spare.get(n.min(ROOM)), Some(cursor.task));
         Self { items, task, unsure: cursor.unsure, ..Self::default() }
     }
 
