@@ -211,3 +211,13 @@ def test_rows_of_every_table_of_captures_take_time_and_gaps_what_is_left(name: s
     top = ds.dataset(tmp_path / "out/calls").to_table(filter=ds.field("parent_id") == -1)
     last = {r["cpu"]: r["start_ns"] + r["dur_ns"] for r in top.to_pylist()}
     assert last == {e["cpu"]: e["time"] for e in stream.events if e["code"] == UNTIL}
+
+
+@pytest.mark.parametrize("psb", [11_510, 12_900, 14_000], ids=["begin", "middle", "end"])
+def test_a_wait_over_the_begin_of_a_slice_is_one_wait(tmp_path: Path, psb: int) -> None:
+    """``main`` waits from 11,010 to 14,010 in its loop, without a call before or behind it, and a PSB falls into that time."""
+    trace = BEGIN + pt.psb(psb, pt.LOOP) + pt.loop(1, 14_010 - psb) + pt.loop(20, 500)
+    recording = pt.Recording({(0, 7): [trace]})
+    (stall,) = of("stall", calls(tmp_path, recording))
+    assert of("stall", calls(tmp_path, recording, "--slice-bytes", "1")) == [stall]
+    build_agrees(tmp_path)

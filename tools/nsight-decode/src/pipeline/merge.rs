@@ -192,7 +192,7 @@ impl<'a> Merger<'a> {
         let mut seamless = false;
         if let Some((mut held, end)) = track.held.take() {
             if place.continues {
-                match join(&mut held, end, part) {
+                match join(&mut held, end, place.slice.time, part) {
                     Joint::Seamless => {
                         seamless = true;
                         // The slice after this one may find it, too.

@@ -36,9 +36,26 @@ pub fn n_within(items: &[Item], end: usize) -> usize {
     items.iter().rposition(|i| i.offset <= end && !is_mark(i)).map_or(0, |at| at + 1)
 }
 
+/// A wait that began before `time`, that of the PSB between the slices, among the items after the end of the first slice: with its
+/// address, and its end.
+fn stall_over(items: &[Item], time: u64) -> Option<(Vec<Item>, u64)> {
+    let at = items.iter().position(|i| i.what == What::Event(Code::Stall) && i.time < time)?;
+    let stall = items[at..at + stall_length(&items[at..])].to_vec();
+    let end = stall[0].time.saturating_add(stall[0].from & DURATION);
+    Some((stall, end))
+}
+
+/// How many items report the stall that is the first one.
+fn stall_length(items: &[Item]) -> usize {
+    1 + usize::from(items.get(1).is_some_and(|i| i.what == What::Event(Code::StallAt)))
+}
+
+/// The duration in the value of a stall.
+const DURATION: u64 = (1 << 56) - 1;
+
 /// Joins `next` to `first`, which ends at `end` and may continue beyond it. Afterwards, `next` is the continuation of
-/// `first`.
-pub fn join(first: &mut Output, end: usize, next: &mut Output) -> Joint {
+/// `first`. `time`: that of the PSB between them.
+pub fn join(first: &mut Output, end: usize, time: u64, next: &mut Output) -> Joint {
     if first.lost_at_end {
         return Joint::Anew;
     }
@@ -70,6 +87,8 @@ pub fn join(first: &mut Output, end: usize, next: &mut Output) -> Joint {
         (None, Some(last)) => (tail.last().map_or(beyond, |&last| last + 1), head[last] + 1),
     };
     let (before, after) = (first.task_at(cut), next.task_at(begin));
+    // With an edge behind it, it is before the cut.
+    let stall = if tail.is_empty() { stall_over(&first.items[beyond..], time) } else { None };
     // After an error, another entry follows; that one stays.
     let begins = |i: &Item| matches!(i.what, What::Entry | What::Event(Code::DecodeError));
     let entry =
@@ -83,6 +102,14 @@ pub fn join(first: &mut Output, end: usize, next: &mut Output) -> Joint {
         at += 1;
         at > begin || is_mark(item)
     });
+    if let Some((stall, ends)) = stall {
+        first.items.extend(stall);
+        // The next slice has the part of it after the PSB, at most.
+        let part = next.items.iter().position(|i| i.what == What::Event(Code::Stall) && i.time < ends);
+        if let Some(at) = part {
+            next.items.drain(at..at + stall_length(&next.items[at..]));
+        }
+    }
     if before != after {
         match after.filter(|_| !next.unsure) {
             Some(Task { pid, tid }) => {
@@ -130,7 +157,7 @@ mod tests {
     }
 
     fn joined(first: &mut Output, next: &mut Output) -> Vec<u64> {
-        assert_eq!(join(first, 100, next), Joint::Seamless);
+        assert_eq!(join(first, 100, 45, next), Joint::Seamless);
         first.items.iter().chain(&next.items).map(|i| i.from).collect()
     }
 
@@ -167,10 +194,28 @@ mod tests {
     }
 
     #[test]
+    fn a_stall_over_the_psb_needs_no_edge_behind_it() {
+        // Of 100 ns from 40 on; the PSB's time is 45, so the second slice has the rest of it alone.
+        let at = |code, time, from| Item { what: What::Event(code), time, ..edge(from, 150) };
+        let stall = |time, ns: u64| [at(Code::Stall, time, 7 << 56 | ns), at(Code::StallAt, time, 9)];
+        for known in [&stall(45, 95)[..], &[]] {
+            let mut first = output(&[&[edge(1, 90)][..], &stall(40, 100), &stall(200, 9)].concat(), 0);
+            let mut next = output(&[&[entry(140)], known, &stall(200, 9), &[edge(2, 900)]].concat(), 140);
+            next.n_before = Some(1);
+            let times = [1, 7 << 56 | 100, 9, 7 << 56 | 9, 9, 2];
+            assert_eq!(joined(&mut first, &mut next), times);
+        }
+        // One that began after the PSB is the second slice's.
+        let mut first = output(&[&[edge(1, 90)][..], &stall(50, 100)].concat(), 0);
+        let mut next = output(&[&[entry(140)][..], &stall(50, 100)].concat(), 140);
+        assert_eq!(joined(&mut first, &mut next), [1, 7 << 56 | 100, 9]);
+    }
+
+    #[test]
     fn contradictions_are_told() {
         let mut first = output(&[edge(1, 90), edge(8, 150), edge(9, 160)], 0);
         let mut next = output(&[entry(140), edge(2, 150), edge(3, 160)], 140);
-        assert_eq!(join(&mut first, 100, &mut next), Joint::Contradiction);
+        assert_eq!(join(&mut first, 100, 100, &mut next), Joint::Contradiction);
         assert_eq!(first.items.len(), 1);
     }
 
@@ -179,7 +224,7 @@ mod tests {
         let mut first = output(&[edge(1, 90)], 0);
         first.lost_at_end = true;
         let mut next = output(&[entry(140), edge(2, 900)], 140);
-        assert_eq!(join(&mut first, 100, &mut next), Joint::Anew);
+        assert_eq!(join(&mut first, 100, 100, &mut next), Joint::Anew);
         assert_eq!(next.items.len(), 2);
     }
 
@@ -191,7 +236,7 @@ mod tests {
         first.task = Some(one);
         let mut next = output(&[entry(140), edge(3, 150)], 140);
         (next.task, next.unsure) = (Some(one), true);
-        assert_eq!(join(&mut first, 100, &mut next), Joint::Seamless);
+        assert_eq!(join(&mut first, 100, 100, &mut next), Joint::Seamless);
         assert_eq!(next.task, Some(two));
         assert!(next.items.iter().all(|i| i.what != What::Task));
     }

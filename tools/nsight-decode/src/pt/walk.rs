@@ -382,19 +382,6 @@ impl State<'_, '_> {
         !self.cursor.is_amid(self.now)
     }
 
-    /// The block left the function in which it began, by direct jumps or by running over its end.
-    fn leave_within(&mut self, block: &Block) -> Result<()> {
-        for &(from, to) in self.walker.insns.jumps(block).iter() {
-            if !(self.function.start..self.function.end).contains(&to) {
-                self.jump(from, to, self.function, self.now, self.next)?;
-            }
-        }
-        if !(self.function.start..self.function.end).contains(&block.end_ip) {
-            self.function = self.walker.images.symbol(&self.image, block.end_ip);
-        }
-        Ok(())
-    }
-
     fn push(&mut self, what: What, from: u64, to: u64) {
         self.push_edge(what, from, to, 0, 0);
     }

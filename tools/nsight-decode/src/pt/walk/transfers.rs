@@ -6,6 +6,7 @@ use super::{Pending, State};
 use crate::code::Found;
 use crate::edges::Kind;
 use crate::error::Result;
+use crate::libipt::Block;
 
 impl State<'_, '_> {
     /// A jump out of a function: a tail call if it leads to the start of another function.
@@ -26,6 +27,19 @@ impl State<'_, '_> {
             if Some(to) == self.walker.code.kernel.switch_ip && self.cursor.switch_to(self.now) {
                 self.task();
             }
+        }
+        Ok(())
+    }
+
+    /// The block left the function in which it began, by direct jumps or by running over its end.
+    pub(super) fn leave_within(&mut self, block: &Block) -> Result<()> {
+        for &(from, to) in self.walker.insns.jumps(block).iter() {
+            if !(self.function.start..self.function.end).contains(&to) {
+                self.jump(from, to, self.function, self.now, self.next)?;
+            }
+        }
+        if !(self.function.start..self.function.end).contains(&block.end_ip) {
+            self.function = self.walker.images.symbol(&self.image, block.end_ip);
         }
         Ok(())
     }
