@@ -215,3 +215,36 @@ def test_switches_of_threads_are_in_memory_once(tmp_path: Path) -> None:
     assert most_mib(*argv, tmp_path / "edges") < 47
     codes = edges.read(tmp_path / "edges").events["code"]
     assert np.isin(codes, (8, 9)).sum() == 1 << 19
+
+
+def with_switches(n: int, directory: Path) -> Path:
+    """A short trace of a core, and ``n`` records of its switches; the first of each thousand is too late in the file."""
+    fields = [(name, "<u4") for name in ("type", "head", "pid", "tid")]
+    fields += [("time", "<u8"), ("cpu", "<u4"), ("reserved", "<u4"), ("id", "<u8")]
+    rows = np.zeros(n, fields)
+    rows["type"], rows["pid"], rows["tid"], rows["id"] = 14, pt.PID, np.arange(n) % 1000, 1
+    rows["head"] = 40 << 16 | (np.arange(n) & 1) << 13
+    rows["time"] = 1100 + np.arange(n) // 1000 * 1000 + (np.arange(n) + 1) % 1000
+    return pt.Recording({(0, pt.PID): [pt.psb(1000) + ROUND * 10]}, extra=[rows.tobytes()]).write(directory)
+
+
+def test_any_number_of_switches_needs_no_more_memory(tmp_path: Path) -> None:
+    """Two million records: 16 MiB of them in memory, all of them in the temporary file, none missing and in order."""
+    data = with_switches(n := 2_000_000, tmp_path)
+    argv = [parity.NATIVE, "calls", data, "--symfs", tmp_path / "symfs", "--out", tmp_path / "calls"]
+    assert most_mib(*argv) < 47
+    argv = [parity.NATIVE, "edges", data, "--symfs", tmp_path / "symfs", "-o", tmp_path / "edges"]
+    assert most_mib(*argv) < 47
+    events = edges.read(tmp_path / "edges").events
+    switches = events[np.isin(events["code"], (8, 9))]
+    assert (switches["time"] == 1100 + np.arange(n)).all()
+    assert (switches["tid"] == (np.arange(n) - 1) % 1000).all()
+
+
+def test_without_room_for_switches_the_cure_is_named(tmp_path: Path) -> None:
+    data = with_switches(1 << 20, tmp_path)
+    argv = [parity.NATIVE, "info", data, "--symfs", tmp_path / "symfs"]
+    environment = {"TMPDIR": str(tmp_path / "missing")}
+    done = subprocess.run([*map(str, argv)], capture_output=True, text=True, env=environment)
+    assert done.returncode == 5 and "missing: no temporary file" in done.stderr, done.stderr
+    assert "hint: set TMPDIR to a directory" in done.stderr
