@@ -295,6 +295,21 @@ def test_a_reply_over_two_writes_begins_with_the_first_call(tmp_path):
     (m,), _ = rows(tmp_path, recording, packets)
     assert (m["direction"], m["nbytes"], m["n_reads"]) == ("tx", 33, 2)
     assert (m["first_ns"], m["driver_ns"], m["latency_ns"]) == (170, 290, 120)
+    assert (m["call_ns"], m["last_call_ns"], m["app_ns"]) == (170, 270, 300)
+
+
+def test_the_driver_cannot_have_the_end_of_a_reply_before_its_last_call(tmp_path):
+    """The X at 190 is of an older connection's bytes with the same numbers."""
+    recording = (
+        Recording().send(200, 500, 16, call_ns=170).send(300, 516, 17, call_ns=270).drive(190, 500, 33)
+    )
+    packets = [
+        packet(SERVER, CLIENT, 499, b"", SYN),
+        packet(SERVER, CLIENT, 500, b"VALUE key 0 10\r\n0123456789\r\nEND\r\n"),
+    ]
+    (m,), losses = rows(tmp_path, recording, packets)
+    assert (m["driver_ns"], m["last_ns"]) == (None, 300)
+    assert losses["negative interval: driver before the send call"] == 1
 
 
 def test_sequence_numbers_that_wrap_do_not_move_the_messages(tmp_path):

@@ -25,7 +25,7 @@ def sent(conn: int, call: int, driver: int | None, **over: object) -> Row:
     last = call + 200 if driver is None else driver
     return received(conn, call, call, call) | {
         "direction": "tx", "first_ns": call, "last_ns": last, "latency_ns": last - call, "nic_ns": None, "nic_source": "none",
-        "arrival_ns": None, "arrival_last_ns": None, "handoff_ns": None, "handoff_cpu": None, "call_ns": call,
+        "arrival_ns": None, "arrival_last_ns": None, "handoff_ns": None, "handoff_cpu": None, "call_ns": call, "last_call_ns": call,
         "app_ns": call + 200, "driver_ns": driver, "timestamps": "sd",
     } | over  # fmt: skip
 

@@ -57,6 +57,20 @@ def test_everything_sent_until_the_next_read_is_the_reply(tmp_path: Path) -> Non
     ]
 
 
+def test_service_lasts_to_the_last_call_of_a_reply_that_took_several(tmp_path: Path) -> None:
+    """A framed reply is one message, whose first call began at 3000 and whose last one at 9000; its last byte left at 9100."""
+    request = received(0, 1000, 1500, 2000, request_type="GET")
+    reply = sent(0, 3000, 9100, last_call_ns=9000, app_ns=9200, request_type="200", n_reads=3)
+    made, losses = join([request, reply], tmp_path, framing="http")
+    assert losses == {}
+    assert [(r["first_send_ns"], r["last_send_ns"], r["latency_ns"]) for r in made] == [(3000, 9000, 8100)]
+    assert [phases(r) for r in made] == [[500, 500, 7000, 100]]
+    # The begin of the last call is not known: the driver had the last byte before the call returned.
+    made, losses = join([request, reply | {"last_call_ns": None}], tmp_path, framing="http")
+    assert [phases(r) for r in made] == [[500, 500, 7100, 0]]
+    assert losses == {"requests_without_send_call": 1}
+
+
 def test_connections_do_not_mix(tmp_path: Path) -> None:
     rows = [
         received(0, 0, 500, 1000), received(1, 100, 600, 1100), received(2, 200, 700, 1200),

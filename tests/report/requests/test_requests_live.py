@@ -115,6 +115,36 @@ def test_requests_that_a_server_sends_lie_in_the_one_it_answers(tmp_path: Path) 
     assert (inside["sum"].to_numpy() <= top["service_dur_ns"].to_numpy()).all()
 
 
+def test_service_lasts_to_the_last_send_call_of_a_reply_that_framing_joins(tmp_path: Path) -> None:
+    """5 ms of work before each of three send calls: all 15 ms are service, also the 10 after the first call."""
+    require_recorder()
+    n = 20
+    with ports.reserved() as (port,):
+        argv = [sys.executable, str(Path(__file__).with_name("pieces.py")), str(port), str(n)]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdin and server.stdout
+            pid = server.stdout.readline().strip()
+            go = f"echo > /proc/{server.pid}/fd/0; while [ -e /proc/{pid}/exe ]; do sleep 0.1; done"
+            options = ["--payload", "--syscalls", "messages", "--port", str(port)]
+            done = subprocess.run(
+                [RECORD, "-q", "-o", tmp_path / "pieces.nsight", *options, "--", "sh", "-c", go],
+                capture_output=True, text=True, timeout=END_S,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            server.stdin.close()
+            assert server.wait(END_S) == 0
+    c = nsight_report.open(tmp_path / "pieces.nsight", framing="http")
+    made = c.requests[c.requests["role"] == "server"]
+    assert len(made) == n and (made["n_reply_messages"] == 1).all() and (made["join"] == "framing:http").all()
+    sent = c.stored_messages.rows(made["reply_message_id"].to_numpy())
+    assert (sent["n_reads"] == 3).all() and (sent["call_ns"].to_numpy() == made["first_send_ns"]).all()
+    assert (made["last_send_ns"] - made["first_send_ns"] >= 10_000_000).all()
+    assert (made["service_dur_ns"] >= 15_000_000).all()
+    # The median: a call may be interrupted.
+    assert made["transmit_dur_ns"].median() < 5_000_000
+    assert (made["latency_ns"] == made.filter(like="dur_ns").sum(axis=1)).all()
+
+
 def test_requests_of_a_pool_pass_from_the_reader_to_a_worker(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -171,10 +171,8 @@ def _rank(group: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def _check_driver(result: Columns, ledger: Ledger) -> None:
-    bad = (
-        (result["driver_ns"] != NONE)
-        & (result["call_ns"] != NONE)
-        & (result["driver_ns"] < result["call_ns"])
+    bad = (result["driver_ns"] != NONE) & (
+        result["driver_ns"] < np.maximum(result["call_ns"], result["last_call_ns"])
     )
     ledger.add("driver_before_send_call", int(np.count_nonzero(bad)))
     for name in ("driver_ns", "qdisc_dur_ns", "recv_cpu", "completion_ns", "acked_ns"):

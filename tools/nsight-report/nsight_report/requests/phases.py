@@ -35,13 +35,14 @@ def measure(rows: Rows, found: Exchanges, client: np.ndarray, ledger: Ledger) ->
     driver = rows["driver_ns"][gone_last]
     first, read = rows["first_ns"][came], rows["app_ns"][came_last]
     at_socket, left = _either(handoff, arrived), _either(driver, rows["app_ns"][gone_last])
-    first_send, last_send = rows["at_ns"][gone], rows["at_ns"][gone_last]
+    first_send, last_send = rows["at_ns"][gone], _last_send(rows, gone_last)
     at_server = np.stack([first, at_socket, read, last_send, left])
     at_client = np.stack([first_send, left, first, at_socket, read])
     recorded = np.where(client, at_client, at_server)
     points = np.maximum.accumulate(recorded, axis=0) if recorded.size else recorded
     ledger.add("request_timestamps_out_of_order", int(np.count_nonzero((points != recorded).any(axis=0))))
-    ledger.add("requests_without_send_call", int(np.count_nonzero(rows["call_ns"][gone_last] < 0)))
+    call = np.where(client, rows["call_ns"][gone], rows["last_call_ns"][gone_last])
+    ledger.add("requests_without_send_call", int(np.count_nonzero(call < 0)))
     spans = np.diff(points, axis=0)
     # At a server receive, queue, service, transmit; at a client transmit, service, receive, queue.
     order = {name: (PHASES.index(name), OF_CLIENT.index(name)) for name in PHASES}
@@ -59,6 +60,13 @@ def measure(rows: Rows, found: Exchanges, client: np.ndarray, ledger: Ledger) ->
         "latency_ns": points[-1] - points[0],
         **{name: np.where(client, spans[at], spans[of]) for name, (of, at) in order.items()},
     }
+
+
+def _last_send(rows: Rows, sent: I64) -> I64:
+    """When the last send call of each sent message was entered; where that is not known, the latest time by which it was."""
+    returned, driver = rows["app_ns"][sent], rows["driver_ns"][sent]
+    by = np.where((returned >= 0) & (driver >= 0), np.minimum(returned, driver), _either(returned, driver))
+    return _either(rows["last_call_ns"][sent], by)
 
 
 def _either(one: I64, other: I64) -> I64:

@@ -21,6 +21,7 @@ COPIED = {
     "conn_id": np.int64, "message_id": np.int64, "first_ns": np.int64, "arrival_last_ns": np.int64, "handoff_ns": np.int64, "call_ns": np.int64,
     "app_ns": np.int64, "driver_ns": np.int64, "completion_ns": np.int64, "acked_ns": np.int64, "nbytes": np.int64, "pid": np.int32, "tid": np.int32,
     "comm": np.int32, "request_type": np.int32, "stream_id": np.int64, "byte_start": np.int64, "begun_ns": np.int64,
+    "last_call_ns": np.int64,
 }  # fmt: skip
 #: ``at_ns``: when the application got it (received: the read returned) or passed it on (sent: the call was entered).
 ROW = np.dtype([*COPIED.items(), ("at_ns", np.int64), ("tx", np.int8)])

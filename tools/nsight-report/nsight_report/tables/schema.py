@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from ..errors import BadInput
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 _DIRECTORY = Path(__file__).with_name("schema")
 _TYPES = {
