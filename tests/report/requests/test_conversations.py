@@ -107,6 +107,26 @@ REDIS: dict[str, tuple[list[Said], list[tuple[int, int, str]]]] = {
         [("C", b"\r\n"), ("C", b"*0\r\n" + PING), ("S", PONG), ("C", PING), ("S", PONG)],
         [(1, 2, "PING"), (3, 4, "PING")],
     ),
+    # What redis 7.0.15 answered.
+    "replies turned off": (
+        [("C", PING), ("S", PONG), ("C", redis(b"CLIENT", b"REPLY", b"OFF")), ("C", PING + redis(b"client", b"reply", b"skip")), ("C", PING),
+         ("C", redis(b"CLIENT", b"REPLY", b"ON")), ("S", b"+OK\r\n"), ("C", PING), ("S", PONG)],
+        [(0, 1, "PING"), (5, 6, "CLIENT-reply-on"), (7, 8, "PING")],
+    ),
+    "replies skipped": (
+        [("C", redis(b"CLIENT", b"REPLY", b"SKIP") + redis(b"SET", b"k", b"v") + PING), ("S", PONG), ("C", b"CLIENT REPLY SKIP\r\n"),
+         ("C", redis(b"CLIENT", b"REPLY", b"SKIP")), ("C", PING), ("C", PING), ("S", PONG)],
+        [(0, 1, "PING"), (5, 6, "PING")],
+    ),
+    "an argument called REPLY": (
+        [("C", redis(b"CLIENT", b"SETNAME", b"OFF")), ("S", b"+OK\r\n"), ("C", redis(b"CLIENT", b"REPLY" * 9, b"REPLY", b"OFF")), ("S", b"-ERR\r\n"),
+         ("C", PING), ("S", PONG)],
+        [(0, 1, "CLIENT"), (2, 3, "CLIENT"), (4, 5, "PING")],
+    ),
+    "replies off until a reset": (
+        [("C", redis(b"CLIENT", b"REPLY", b"OFF") + PING), ("C", redis(b"RESET")), ("S", b"+RESET\r\n"), ("C", PING), ("S", PONG)],
+        [(1, 2, "RESET"), (3, 4, "PING")],
+    ),
     "what a replica is sent": (
         [("C", PING), ("S", PONG), ("C", redis(b"PSYNC", b"?", b"-1")), ("S", b"+FULLRESYNC x 0\r\n"), ("S", PING), ("C", redis(b"REPLCONF")), ("S", PING)],
         [(0, 1, "PING")],
@@ -163,6 +183,24 @@ EVERY = [
     for by_byte in (False, True)
     if not by_byte or name in BY_BYTE
 ]  # fmt: skip
+
+
+def test_replies_that_were_off_before_the_recording_shift_nothing(tmp_path: Path) -> None:
+    """Four requests without replies, then the setting that has one; its reply is the first in the recording."""
+    on = redis(b"CLIENT", b"REPLY", b"ON")
+    said = [("C", redis(b"CLIENT", b"REPLY", b"OFF")), *[("C", PING)] * 4, ("C", on), ("S", b"+OK\r\n"), ("C", PING), ("S", PONG)]  # fmt: skip
+    found, losses = talk("redis", said, tmp_path, begin=1)
+    assert (found, losses) == ([(7, 8, "PING", True)], {"requests_ambiguous": 5})
+
+
+def test_replies_turned_off_in_a_transaction_make_the_rest_unclear(tmp_path: Path) -> None:
+    """EXEC changes the setting in the middle of its own reply: the framing of requests ends there."""
+    said = [
+        ("C", PING), ("S", PONG), ("C", redis(b"MULTI") + redis(b"CLIENT", b"REPLY", b"OFF") + redis(b"EXEC")), ("S", b"+OK\r\n+QUEUED\r\n*1\r\n"),
+        ("C", PING), ("C", redis(b"CLIENT", b"REPLY", b"ON")), ("S", b"+OK\r\n"), ("C", PING), ("S", PONG),
+    ]  # fmt: skip
+    found, _ = talk("redis", said, tmp_path)
+    assert not [of for of in found if of[3] and of[0] > 1]
 
 
 @pytest.mark.parametrize(("protocol", "said", "expected", "by_byte"), EVERY)

@@ -70,6 +70,10 @@ struct parser {
 	/* Redis: elements still to come, by nesting depth */
 	int depth;
 	uint64_t todo[NEST_MAX];
+	/* Redis: words of the command so far; CLIENT REPLY's setting; between MULTI and EXEC */
+	unsigned int n_words;
+	enum { REPLIES_ALL, REPLIES_SKIP_NEXT, REPLIES_OFF } replies;
+	bool of_reply, in_multi;
 	/* PostgreSQL: the framed message ends together with the protocol's message; this is its
 	 * first one; the client's last query was one of the extended protocol */
 	bool ends, first, extended;

@@ -4,6 +4,7 @@
 #include "util.h"
 
 #include <string.h>
+#include <strings.h>
 
 #define LINE_MAX_LEN (64u << 10) /* for inline commands and simple strings */
 #define ELEMENTS_MAX (1u << 20)
@@ -20,6 +21,73 @@ static bool plausible(enum role role, const uint8_t *p, size_t n)
 		return false;
 	/* Except for +text and -text, a number follows, or nothing after '_'. */
 	return strchr("+-_,#(", p[0]) || p[1] == '-' || (p[1] >= '0' && p[1] <= '9');
+}
+
+static bool is_word(const char *word, const char *text, size_t n)
+{
+	return n == strlen(word) && !strncasecmp(text, word, n);
+}
+
+/* Adds to the type that no reply follows. */
+static void unanswered(struct parser *x)
+{
+	char type[sizeof(x->type)];
+	int n = snprintf(type, sizeof(type), "%.15s-noreply", x->type);
+
+	set_type(x, type, n, false);
+}
+
+/*
+ * The next word of a request: of the command, or of CLIENT's arguments. CLIENT REPLY OFF turns
+ * replies off, its own too; SKIP does so for itself and the next command; ON has a reply (redis,
+ * src/networking.c: clientCommand, prepareClientToWrite, resetClient).
+ */
+static void request_word(struct parser *x, const char *text, size_t n, bool last)
+{
+	unsigned int number = x->n_words++;
+
+	if (!number) {
+		x->of_reply = false;
+		set_type(x, text, n, true);
+		if (is_word("RESET", text, n)) {
+			x->replies = REPLIES_ALL;
+			x->in_multi = false;
+		}
+		if (is_word("MULTI", text, n))
+			x->in_multi = true;
+		if (is_word("EXEC", text, n) || is_word("DISCARD", text, n))
+			x->in_multi = false;
+		/* Subscriptions are confirmed in any case. */
+		if (x->replies != REPLIES_ALL &&
+		    (n < 9 || strncasecmp(text + n - 9, "SUBSCRIBE", 9)))
+			unanswered(x);
+		if (x->replies == REPLIES_SKIP_NEXT)
+			x->replies = REPLIES_ALL;
+		return;
+	}
+	if (number == 1)
+		x->of_reply = is_word("REPLY", text, n) && !last;
+	if (number != 2 || !x->of_reply || !last)
+		return;
+	if (x->in_multi) /* EXEC changes the setting in the middle of its own reply */
+		x->stopped = true;
+	if (is_word("ON", text, n)) {
+		x->replies = REPLIES_ALL;
+		set_type(x, "CLIENT-reply-on", 15, false);
+		return;
+	}
+	if (is_word("OFF", text, n))
+		x->replies = REPLIES_OFF;
+	else if (!is_word("SKIP", text, n))
+		return;
+	else if (x->replies != REPLIES_OFF)
+		x->replies = REPLIES_SKIP_NEXT;
+	set_type(x, "CLIENT-noreply", 14, false);
+}
+
+static bool of_client(const struct parser *x)
+{
+	return !strcmp(x->type, "CLIENT") || !strcmp(x->type, "CLIENT-noreply");
 }
 
 /* One element is complete, and possibly the elements that contain it. */
@@ -51,11 +119,15 @@ static enum verdict bulk(struct parser *x, uint64_t n)
 
 	if (n > BULK_MAX)
 		return WRONG;
-	/* The first string of a request is the command: its bytes are parsed. */
-	if (x->role == ROLE_CLIENT && !x->type[0] && n && n <= COMMAND_KEPT) {
+	/* The first string of a request is the command: its bytes are parsed, as are CLIENT's
+	 * arguments. */
+	if (x->role == ROLE_CLIENT && n && n <= COMMAND_KEPT &&
+	    (!x->type[0] || (x->depth == 1 && x->n_words < 3 && of_client(x)))) {
 		x->state = COMMAND;
 		return MORE;
 	}
+	if (x->depth == 1 && x->type[0])
+		x->n_words++;
 	v = element_done(x);
 	x->skip = n + 2;
 	x->last_skip = v == DONE;
@@ -97,9 +169,14 @@ static enum verdict line(struct parser *x)
 	if (x->line_len > sizeof(x->line))
 		n = sizeof(x->line) - 1;
 	if (x->role == ROLE_CLIENT && !x->depth && c != '*') {
-		const char *word = line_word(x, 0, &n);
+		const char *word = line_word(x, 0, &n), *next;
+		size_t next_n;
 
-		set_type(x, word ? word : "", word ? n : 0, true);
+		for (int i = 1; word && i <= 3; i++, word = next, n = next_n) {
+			next = line_word(x, i, &next_n);
+			if (i == 1 || of_client(x))
+				request_word(x, word, n, !next);
+		}
 		return DONE;
 	}
 	if (x->role != ROLE_CLIENT && !x->type[0])
@@ -145,6 +222,7 @@ static enum verdict byte(struct parser *x, uint8_t c)
 	if (!x->in_message) {
 		x->depth = 0;
 		x->state = VALUE;
+		x->n_words = 0;
 		line_reset(x);
 	}
 	if (x->line_len > LINE_MAX_LEN)
@@ -153,7 +231,7 @@ static enum verdict byte(struct parser *x, uint8_t c)
 		return MORE;
 	if (x->state == COMMAND) {
 		n = x->line_len < sizeof(x->line) ? x->line_len : sizeof(x->line);
-		set_type(x, x->line, n, true);
+		request_word(x, x->line, n, x->depth == 1 && x->todo[0] == 1);
 		x->state = VALUE;
 		v = element_done(x);
 	} else {
@@ -163,4 +241,11 @@ static enum verdict byte(struct parser *x, uint8_t c)
 	return v;
 }
 
-const struct protocol redis = {"redis", plausible, byte, NULL};
+/* What was skipped may have been the command whose reply is left out. */
+static void forget(struct parser *x)
+{
+	if (x->replies == REPLIES_SKIP_NEXT)
+		x->replies = REPLIES_ALL;
+}
+
+const struct protocol redis = {"redis", plausible, byte, forget};

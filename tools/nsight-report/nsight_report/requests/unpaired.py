@@ -4,7 +4,8 @@
 An interim reply of HTTP (100 Continue) is followed by the reply. memcached answers no request with ``noreply``, and a quiet one
 only sometimes. PostgreSQL answers no goodbye, and sends notifications at any time. Redis pushes what a client subscribed to: in
 RESP3 such a message has its own type. In RESP2 it looks like a reply, as do commands that a replica is sent, so from the first
-subscription (PSYNC) of a connection on it is not known which messages are replies.
+subscription (PSYNC) of a connection on it is not known which messages are replies. After CLIENT REPLY OFF nothing is answered until
+CLIENT REPLY ON (framing_redis.c); if only the latter was recorded, nothing before its reply is joined.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from .rows import I64, Rows
 
 Bool = npt.NDArray[np.bool_]
 
-#: What framing_memcached.c appends to the type of a request that is not answered, or only sometimes.
+#: What framing_memcached.c and framing_redis.c append to the type of a request that is not answered, or only sometimes.
 NOREPLY, QUIET = "-noreply", "-quiet"
 #: The same for requests in memcached's binary protocol, whose names end with q.
 _QUIET_OPCODES = frozenset([
     "getq", "getkq", "setq", "addq", "replaceq", "deleteq", "incrementq", "decrementq", "quitq", "flushq", "appendq", "prependq", "gatq",
 ])  # fmt: skip
 _PUSH = "push"
+_REPLIES_ON = "CLIENT-reply-on"
 _SUBSCRIBES = frozenset(["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR", "PSYNC", "SYNC"])
 #: Requests and replies that stand alone, by protocol.
 _ALONE = {
@@ -48,6 +50,9 @@ def unpaired(
     if framing == "http":
         return alone | is_framed & ~asks & _has(of, types, _is_interim)
     if framing == "redis":
+        unclear = is_framed & ~alone & _until_replies(rows["conn_id"], of, asks, alone, types)
+        ledger.add("requests_ambiguous", int(np.count_nonzero(unclear & asks)))
+        alone |= unclear
         return alone | _of_redis(rows["conn_id"], of, asks, is_framed & ~alone, types, ledger)
     return alone | told
 
@@ -59,6 +64,23 @@ def may_stay_unanswered(rows: Rows, asks: Bool, types: dict[str, int], framing: 
     return asks & _has(
         rows["request_type"], types, lambda word: word in _QUIET_OPCODES or word.endswith(QUIET)
     )
+
+
+def _until_replies(conn: I64, of: I64, asks: Bool, alone: Bool, types: dict[str, int]) -> Bool:
+    """Rows up to the reply of a CLIENT REPLY ON, unless what turned replies off before it was recorded (one of ``alone``)."""
+    turned_on = asks & _has(of, types, lambda word: word == _REPLIES_ON)
+    if not turned_on.any():
+        return turned_on
+    place = np.arange(len(conn))
+    first_off, last_on = np.full(int(conn.max()) + 1, len(conn)), np.full(int(conn.max()) + 1, -1)
+    np.minimum.at(first_off, conn[alone], place[alone])
+    late = turned_on & (place < first_off[conn])
+    np.maximum.at(last_on, conn[late], place[late])
+    # The reply may be missing: then nothing of the connection is clear.
+    reply = np.full(len(last_on), len(conn))
+    after = ~asks & (last_on[conn] >= 0) & (place > last_on[conn])
+    np.minimum.at(reply, conn[after], place[after])
+    return (last_on[conn] >= 0) & (place <= reply[conn])
 
 
 def _of_redis(conn: I64, of: I64, asks: Bool, is_framed: Bool, types: dict[str, int], ledger: Ledger) -> Bool:
