@@ -97,15 +97,24 @@ def holds_back(connection: socket.socket) -> bool:
 
 
 class Departures:
-    """When the last byte of a write on a connection reached the driver, by the kernel's timestamp."""
+    """Writes on a connection, and how long each was on its way to the driver, by the kernel's timestamp of its last byte."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
+        self._connection, self._since_ns = connection, 0
         asked = _TX_SOFTWARE | _SOFTWARE | _OPT_ID | _OPT_TSONLY
         connection.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, asked)
 
-    def last_ns(self) -> int:
-        """CLOCK_MONOTONIC ns of the latest one that has not been read yet; -1: none."""
+    def send(self, data: bytes) -> None:
+        """Write all of ``data``. That it is made, and that the thread waits for a core in the call, is no delay on the way."""
+        start, ready = time.monotonic_ns(), waited_for_a_core_ns()
+        self._connection.sendall(data)
+        self._since_ns = start + waited_for_a_core_ns() - ready
+
+    def delay(self) -> list[Span]:
+        """The way of what ``send`` wrote last, if its departure has not been read yet."""
+        return [(self._since_ns, self._last_ns())]
+
+    def _last_ns(self) -> int:
         found = -1
         with suppress(BlockingIOError):
             while True:

@@ -276,11 +276,11 @@ def attend(connection: socket.socket, work: Server, turn: Iterator[int], log: No
     port = connection.getpeername()[1]
     # Of a large reply, everything behind the send is the fault: what leaves late waits for its link, or for its reader.
     departures = Departures(connection) if isinstance(work, Large) else None
-    sent = 0
+    send = connection.sendall if departures is None else departures.send
     while True:
         more = received(connection)
         if departures is not None:
-            log(port, [(sent, departures.last_ns())])
+            log(port, departures.delay())
         if not more:
             return
         n = next(turn)
@@ -289,8 +289,7 @@ def attend(connection: socket.socket, work: Server, turn: Iterator[int], log: No
             continue
         size, delays = work.delays(n)
         log(port, delays)
-        sent = time.monotonic_ns()
-        connection.sendall(size.to_bytes(4, "big") + bytes(size - 4))
+        send(size.to_bytes(4, "big") + bytes(size - 4))
 
 
 async def loop(port: int, log: Log, blocks: bool) -> None:

@@ -109,6 +109,25 @@ def test_large_reply_is_delayed_until_its_last_byte_leaves(tmp_path: Path) -> No
     assert start < began < end
 
 
+def test_large_reply_is_not_delayed_while_its_thread_waits_for_a_core(
+    clock: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 20 ms from the call to the driver, the thread waited 14 ms for a core: 6 ms are the link's."""
+
+    class Connection:
+        def setsockopt(self, *_: object) -> None:
+            pass
+
+        def sendall(self, _data: bytes) -> None:
+            clock["now"] += 15 * MS
+            clock["ready"] += 14 * MS
+
+    departures = delays.Departures(Connection())  # type: ignore[arg-type]
+    monkeypatch.setattr(departures, "_last_ns", lambda: 120 * MS)
+    departures.send(b"reply")
+    assert departures.delay() == [(114 * MS, 120 * MS)]
+
+
 def test_request_counts_as_delayed_by_its_own_lines_only() -> None:
     class Row:
         first_ns, last_ns, latency_ns, rport = 0, 10 * MS, 10 * MS, 7
