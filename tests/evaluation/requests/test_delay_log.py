@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 import time
 from pathlib import Path
@@ -126,6 +127,37 @@ def test_large_reply_is_not_delayed_while_its_thread_waits_for_a_core(
     monkeypatch.setattr(departures, "_last_ns", lambda: 120 * MS)
     departures.send(b"reply")
     assert departures.delay() == [(114 * MS, 120 * MS)]
+
+
+def test_departure_is_right_though_the_thread_lost_its_core_between_two_clocks(
+    clock: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CLOCK_REALTIME is 7 s ahead; after the first reading of it, the thread waits 26 ms."""
+    lost = iter([26 * MS])
+
+    def realtime() -> int:
+        now = clock["now"] + 7000 * MS
+        clock["now"] += next(lost, 0)
+        return now
+
+    monkeypatch.setattr(time, "time_ns", realtime)
+
+    class Connection:
+        def setsockopt(self, *_: object) -> None:
+            pass
+
+        def recvmsg(self, *_: int) -> tuple[bytes, list[tuple[int, int, bytes]]]:
+            if stamps:
+                return b"", [(socket.SOL_SOCKET, delays._SO_TIMESTAMPING, stamps.pop())]
+            raise BlockingIOError
+
+        def sendall(self, _data: bytes) -> None:
+            pass
+
+    stamps = [struct.pack("qq", 7, 101 * MS)]  # 101 ms of CLOCK_MONOTONIC
+    departures = delays.Departures(Connection())  # type: ignore[arg-type]
+    departures.send(b"reply")
+    assert departures.delay() == [(100 * MS, 101 * MS)]
 
 
 def test_request_counts_as_delayed_by_its_own_lines_only() -> None:
