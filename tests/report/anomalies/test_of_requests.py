@@ -43,7 +43,7 @@ class Served(Scene):
             message(
                 i + 1, t + send, t + send, t + send, conn_id=1, direction="tx", first_ns=t + send, last_ns=t + driver, nic_ns=None,
                 arrival_ns=None, arrival_last_ns=None, handoff_ns=None, call_ns=t + send, app_ns=t + send + 500, driver_ns=t + driver,
-                recv_cpu=1,
+                recv_cpu=1, byte_start=1_000_000 + i, byte_end=1_000_001 + i,
             ),
         ]  # fmt: skip
         phases = dict(
@@ -207,6 +207,10 @@ WRITES = {"join": "alternation", "n_reply_messages": 2, "reply_nbytes": 14_480}
 @pytest.mark.parametrize(
     ("symbol", "reply", "cause"),
     [
+        ("NET_RX", {"bytes": (14_418, 14_480)}, "Nagle with delayed ACK (T)"),
+        # Nothing went ahead of it; more than the initial window of a connection.
+        ("NET_RX", {"bytes": (0, 62)}, "TCP window (T)"),
+        ("NET_RX", {"bytes": (14_418, 14_481)}, "TCP window (T)"),
         ("NET_TX", {}, "Queue discipline (T)"),
         ("NET_RX", {}, "TCP window (T)"),
         ("", {}, "Transmit queue (T)"),
@@ -225,7 +229,9 @@ def test_way_to_the_driver_is_told_apart_by_what_gave_the_last_packet_away(
     scene = Served()
     t = USUAL * MS
     scene.one(t, 10 * US, 311 * US)
-    scene.requests[-1] |= reply
+    start, end = reply.get("bytes", (1_000_000, 1_000_001))
+    scene.messages[-1] |= {"byte_start": start, "byte_end": end}
+    scene.requests[-1] |= {name: of for name, of in reply.items() if name != "bytes"}
     scene.contexts = [c for c in scene.contexts if not (c["cpu"] == 1 and c["end_ns"] == t + 312 * US)]
     of = ("softirq", symbol, TID, "server") if symbol else ("idle", "idle", 0, "swapper")
     scene.contexts.append(context(1, t + 11 * US, t + 310 * US, "idle", "idle", 0, "swapper"))

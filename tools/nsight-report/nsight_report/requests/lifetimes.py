@@ -19,7 +19,7 @@ from .rows import I64
 #: ``send_ns``, ``sent_ns``, ``left_ns``: a send call (server: the last, client: the first) was entered, it
 #: returned, and the last byte reached the driver. ``tid`` is the reader, ``send_tid`` the sender; ``first_id``, ``last_id``:
 #: numbers of the messages that were received. ``sent_bytes``, ``n_sends``: of everything that was sent, and in how many calls; -1
-#: if others may have been in flight on the connection.
+#: if others may have been in flight on the connection. ``sent_start``, ``sent_end``: byte range of the last of it.
 BESIDE = (
     "role",
     "first_id",
@@ -34,6 +34,8 @@ BESIDE = (
     "driver_cpu",
     "sent_bytes",
     "n_sends",
+    "sent_start",
+    "sent_end",
 )
 _ASKED = (
     "request_id", "role", "last_message_id", "reply_message_id", "last_reply_message_id", "join", "n_messages", "n_reply_messages", "nbytes",
@@ -112,6 +114,8 @@ class Lifetimes(Messages):
             driver_cpu=sent["recv_cpu"].array,
             sent_bytes=np.where(alone, column(asked[self._sent_bytes]), -1),
             n_sends=np.where(alone, n_sends, -1),
+            sent_start=column(sent["byte_start"]),
+            sent_end=column(sent["byte_end"]),
         )
         return frame[[*self.column_names, *BESIDE] if names is None else list(names)]
 

@@ -6,7 +6,7 @@ The context that passed on its last packet shows it.
 The send call itself gives packets to the queue discipline, and that gives them to the driver, if nothing holds them back. If
 the congestion window or the receiver's window did, an acknowledgement opens it: TCP sends from the receive softirq. The same
 happens if Nagle's algorithm held back the last part: of a reply in several writes that fits into a connection's initial
-window. A shaping queue discipline releases its packets from the transmit softirq; TCP's own pacing from the timer softirq.
+window, or of what a connection sends after so little that all of it fits. A shaping queue discipline releases its packets from the transmit softirq; TCP's own pacing from the timer softirq.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ def reasons(messages: pd.DataFrame, contexts: IntervalTable) -> Int:
     found[rows] = [_BY_SOFTIRQ.get(name, -1) if of else -1 for name, of in zip(symbol, softirq, strict=True)]
     if "n_sends" in messages:
         small = (messages["n_sends"] > 1) & (messages["sent_bytes"] <= INITIAL_WINDOW)
-        found[(found == _WINDOW) & small.to_numpy(bool)] = _NAGLE
+        # Of a TLS connection's first replies, too: session tickets went ahead of them, which nobody acknowledged yet.
+        tcp = messages["proto"] == 6
+        early = tcp & (messages["sent_start"] > 0) & (messages["sent_end"] <= INITIAL_WINDOW)
+        found[(found == _WINDOW) & (small | early).to_numpy(bool)] = _NAGLE
     return found
 
 
