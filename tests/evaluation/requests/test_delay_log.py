@@ -81,8 +81,11 @@ def test_short_delays_are_not_logged(tmp_path: Path) -> None:
     assert lines(tmp_path / "log") == [(2, 0, 200_000), (2, 300_000, 600_000)]
 
 
-def test_large_reply_is_delayed_until_its_last_byte_leaves(tmp_path: Path) -> None:
+def test_large_reply_is_delayed_until_its_last_byte_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The reader begins only when the reply does not fit: until then the reply cannot have left, whatever the machine does."""
+    monkeypatch.setattr(delays, "waited_for_a_core_ns", lambda: 0)  # waits for a core shorten the delay
     log = tmp_path / "log"
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
@@ -127,6 +130,30 @@ def test_large_reply_is_not_delayed_while_its_thread_waits_for_a_core(
     monkeypatch.setattr(departures, "_last_ns", lambda: 120 * MS)
     departures.send(b"reply")
     assert departures.delay() == [(114 * MS, 120 * MS)]
+
+
+def test_core_that_is_lost_before_the_send_call_makes_no_delay(
+    clock: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread waits for a core for 26 ms while it reads how long it has waited."""
+
+    def waited() -> int:
+        if not clock["ready"]:
+            clock.update(now=126 * MS, ready=26 * MS)
+        return clock["ready"]
+
+    class Connection:
+        def setsockopt(self, *_: object) -> None:
+            pass
+
+        def sendall(self, _data: bytes) -> None:
+            pass
+
+    monkeypatch.setattr(delays, "waited_for_a_core_ns", waited)
+    departures = delays.Departures(Connection())  # type: ignore[arg-type]
+    monkeypatch.setattr(departures, "_last_ns", lambda: 127 * MS)
+    departures.send(b"reply")
+    assert departures.delay() == [(126 * MS, 127 * MS)]
 
 
 def test_departure_is_right_though_the_thread_lost_its_core_between_two_clocks(
