@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
 """Runs inside a guest: nsight-monitor beside messages over loopback; writes the monitor's JSON lines into the given file. Before that, the
-kernel takes the programs with options that change them."""
+kernel takes the programs with options that change them. After that, nsight-histograms writes its lines for udp-start without function probes
+into a second file, whose name ends in ".no-probes"."""
 
 from __future__ import annotations
 
@@ -20,6 +21,8 @@ OPTIONS = (
     "--group-by port",
     "--group-by iface --port 80",
     "--stages driver-to-completion,accept-queue,tcp-driver --port 80",
+    "--stages udp-start --port 80 --ifindex 1 --group-by port",
+    "--stages udp-start --netns 1 --group-by netns",
 )
 HANGS_S = 300
 
@@ -59,7 +62,22 @@ def main() -> int:
         subprocess.run(command, stdout=subprocess.DEVNULL, timeout=HANGS_S, check=True)
     with open(sys.argv[1], "wb") as out:
         command = [str(MONITOR), "--once", "--interval", "5", "--json"]
-        return subprocess.run(command, stdout=out, timeout=HANGS_S, check=False).returncode
+        code = subprocess.run(command, stdout=out, timeout=HANGS_S, check=False).returncode
+    with open(sys.argv[1] + ".no-probes", "wb") as out:
+        for options in ("--group-by port --queue 1 --comm x --port 80", "--duration-ms 3000"):
+            command = [
+                str(HISTOGRAMS),
+                "--no-probes",
+                "--stages",
+                "udp-start",
+                "--duration-ms",
+                "1",
+                *options.split(),
+            ]
+            out.truncate(0)
+            out.seek(0)
+            subprocess.run(command, stdout=out, timeout=HANGS_S, check=False)
+    return code
 
 
 if __name__ == "__main__":

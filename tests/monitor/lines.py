@@ -11,7 +11,7 @@ STAGES = ("ip-start", "tcp-socket-read", "head-of-line")
 
 def header(group_by: str = "", **changed: Any) -> str:
     stages = [{"name": s, "from": "a", "to": "b", "missing": "", "measured": True} for s in STAGES]
-    absent = {"name": "udp-start", "from": "a", "to": "b", "missing": "a function probe", "measured": False}
+    absent = {"name": "udp-start", "from": "a", "to": "b", "missing": "function probes", "measured": False}
     row = {"format": 1, "n_buckets": 40, "group_by": group_by, "stages": [*stages, absent]}
     return json.dumps(row | changed) + "\n"
 

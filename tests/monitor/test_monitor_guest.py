@@ -18,7 +18,7 @@ from conftest import ROOT, skip_or_fail
 pytestmark = [pytest.mark.guest, pytest.mark.slow]
 
 #: Loopback has no NIC and no device queue; nobody retransmits.
-SINCE_6_1 = {"ip-start", "tcp-start", "tcp-driver"}
+SINCE_6_1 = {"ip-start", "tcp-start", "udp-start", "tcp-driver"}
 SINCE_6_12 = SINCE_6_1 | {"tcp-socket-enqueued", "udp-socket-enqueued", "tcp-socket-read", "udp-socket-read"}
 
 
@@ -47,3 +47,12 @@ def test_stages_of_another_kernel_are_measured(kernel: str, expected: set[str], 
     assert all(counted[name] >= 100 for name in expected), counted
     assert last["counts"]["end_before_begin"] == last["counts"]["arrival_too_old"] == 0
     assert all(h["sum_ns"] > 0 for h in last["histograms"])
+    assert last["counts"]["udp_start_without_arrival"] == 0
+    # Without function probes, a program of the root control group serves instead, if the kernel has bpf_cast_to_kern_ctx().
+    lines = out.with_name(out.name + ".no-probes").read_text().splitlines()
+    if kernel == "6.1":
+        assert lines == []
+        return
+    stage = next(stage for stage in json.loads(lines[0])["stages"] if stage["name"] == "udp-start")
+    assert (stage["missing"], stage["measured"]) == ("", True)
+    assert sum(json.loads(lines[-1])["histograms"][0]["n"].values()) >= 50

@@ -38,6 +38,9 @@ static const char usage[] =
 	"      --trigger-pause-ms N\n"
 	"                     for each stage and core, at most one such line in this time\n"
 	"                     (default 100)\n"
+	"      --no-probes    attach no program to functions of the kernel; for udp-start, one of "
+	"the\n"
+	"                     root control group serves instead\n"
 	"      --cost         print the cost of the BPF programs; this makes them slower\n"
 	"      --list-stages  list the stages that this kernel has, and exit\n"
 	"\n"
@@ -164,6 +167,7 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 		{"receive-stamps", 0, NULL, 'r'},
 		{"trigger", 1, NULL, 't'},
 		{"trigger-pause-ms", 1, NULL, 'T'},
+		{"no-probes", 0, NULL, 'N'},
 		{"cost", 0, NULL, 'C'},
 		{"list-stages", 0, NULL, 'l'},
 		{"help", 0, NULL, 'h'},
@@ -175,8 +179,7 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 	*args = (struct arguments){.interval_ms = 10000,
 				   .n_groups = 64,
 				   .group_idle_ms = 600000,
-				   .trigger_pause_ms = 100,
-				   .stages = ((1u << N_STAGES) - 1) & ~STAGES_BY_NAME};
+				   .trigger_pause_ms = 100};
 	while ((o = getopt_long(argc, argv, "", options, NULL)) >= 0) {
 		switch (o) {
 		case 'p':
@@ -235,6 +238,9 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 			break;
 		case 'T':
 			args->trigger_pause_ms = number(optarg, 0, DAY_MS);
+			break;
+		case 'N':
+			args->no_probes = true;
 			break;
 		case 'C':
 			args->cost = true;

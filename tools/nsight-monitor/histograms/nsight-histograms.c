@@ -73,7 +73,7 @@ static struct nsight_histograms_bpf *load(const struct arguments *args, const st
 	bpf_map__set_max_entries(skel->maps.cores, n_cores);
 	bpf_map__set_max_entries(skel->maps.groups, args->n_groups);
 	bpf_map__set_max_entries(skel->maps.free_places, args->n_groups);
-	host_choose_programs(skel->obj, stages);
+	host_choose_programs(host, skel->obj, stages);
 	if (nsight_histograms_bpf__load(skel))
 		fail(EXIT_REFUSED, hint, "the kernel refused the BPF programs: %s",
 		     strerror(errno));
@@ -94,9 +94,10 @@ static void *map_memory(struct bpf_map *map, size_t *stride)
 	return memory;
 }
 
-static struct snapshot attach(const struct arguments *args, struct nsight_histograms_bpf *skel,
-			      int n_cores)
+static struct snapshot attach(const struct arguments *args, const struct host *host,
+			      struct nsight_histograms_bpf *skel, int n_cores)
 {
+	struct bpf_program *ingress = skel->progs.on_socket_ingress;
 	struct snapshot s = {.group_by = args->group_by, .object = skel->obj, .cost = args->cost};
 	size_t stride;
 
@@ -121,7 +122,10 @@ static struct snapshot attach(const struct arguments *args, struct nsight_histog
 		s.groups.of_core = s.core_stride;
 	}
 	groups_begin(&s.groups);
-	if (nsight_histograms_bpf__attach(skel))
+	if (bpf_program__fd(ingress) >= 0)
+		skel->links.on_socket_ingress = bpf_program__attach_cgroup(ingress, host->cgroup);
+	if ((bpf_program__fd(ingress) >= 0 && !skel->links.on_socket_ingress) ||
+	    nsight_histograms_bpf__attach(skel))
 		fail(EXIT_REFUSED, hint, "a BPF program cannot be attached: %s", strerror(errno));
 	return s;
 }
@@ -203,8 +207,9 @@ int main(int argc, char **argv)
 	sigaction(SIGPIPE, &ignored, NULL);
 	if (n_cores < 1)
 		fail(EXIT_REFUSED, "mount /sys", "the number of cores is unknown");
-	host_look(&host);
-	stages = args.stages & host_stages(&host);
+	host_look(&host, args.no_probes);
+	stages = host_stages(&host) &
+		 (args.stages ? args.stages : ~host_stages_by_name(&host));
 	if (!args.list && !stages)
 		fail(EXIT_REFUSED, "--list-stages says what it lacks",
 		     "this kernel has none of the stages");
@@ -216,7 +221,7 @@ int main(int argc, char **argv)
 			     "the kernel does not stamp packets: %s", strerror(errno));
 		skel = load(&args, &host, stages, n_cores);
 		began = clock_ns(CLOCK_REALTIME); /* every count is 0 */
-		s = attach(&args, skel, n_cores);
+		s = attach(&args, &host, skel, n_cores);
 	}
 	printf("{\"format\":1,\"n_buckets\":%d,\"group_by\":\"%s\",\"began_ns\":%" PRIu64 ",",
 	       N_BUCKETS, group_by_name(args.group_by), began);

@@ -3,9 +3,9 @@
 #ifndef NSIGHT_MONITOR_PACKETS_BPF_H
 #define NSIGHT_MONITOR_PACKETS_BPF_H
 
+#include "ports.bpf.h"
 #include "sockets.bpf.h"
 
-#define IHL		 0xf
 #define VLAN_HLEN	 4
 #define TCP_OFFSET	 12 /* offset of the byte with the header's length */
 #define PACKET_OUTGOING	 4  /* a clone for a tap */
@@ -23,16 +23,6 @@ struct skb_shared_info___gso {
 };
 
 #pragma clang attribute pop
-
-/* Ports behind an IP header without options or extension headers; 0: there are none. */
-static __always_inline __u32 ports_of(const void *l3, bool v6)
-{
-	__u8 protocol = load64(l3 + (v6 ? 6 : 9));
-
-	if (!is_ours(protocol))
-		return 0;
-	return load64(l3 + (v6 ? 40 : (load64(l3) & IHL) * 4));
-}
 
 static __always_inline __u32 group_of_packet(struct core *core, const struct net_device *dev,
 					     __u32 ports)

@@ -6,8 +6,8 @@
 #include <linux/types.h>
 
 /*
- * X(identifier, name, from, to, tracepoints that it needs, field of the kernel that it needs
- * and its name in earlier kernels)
+ * X(identifier, name, from, to, tracepoints that it needs (with "()": functions), field of the
+ * kernel that it needs and its name in earlier kernels)
  *
  * "arrival" is the receive timestamp if there is one (receive_stamp() in stamps.bpf.h), else the
  * time when netif_receive_skb saw the packet.
@@ -18,6 +18,8 @@
 	  "netif_receive_skb", "") \
 	X(TCP_START, "tcp-start", "arrival", "TCP takes the packet", \
 	  "netif_receive_skb tcp_probe", "") \
+	X(UDP_START, "udp-start", "arrival", "UDP takes the packet", \
+	  "netif_receive_skb udp_rcv() udpv6_rcv()", "") \
 	X(TCP_ENQUEUED, "tcp-socket-enqueued", "arrival", "hand-off to the socket", \
 	  "netif_receive_skb sk_data_ready tcp_probe", "") \
 	X(UDP_ENQUEUED, "udp-socket-enqueued", "arrival", "hand-off to the socket", \
@@ -47,10 +49,6 @@
  * call. */
 #define STAGES_BY_NAME (1u << STAGE_COMPLETION | 1u << STAGE_ACCEPT)
 
-/* Stages that no tracepoint shows, and what they would need */
-#define ABSENT_STAGES(X) \
-	X("udp-start", "arrival", "UDP takes the packet", "a function probe on udp_rcv and udpv6_rcv")
-
 /* Packets at the receive probe: which timestamp they had, or why none */
 #define COUNTS(X) \
 	X(STAMP_SENT, "stamp_sender_driver") /* this machine handed the packet to a virtual device */ \
@@ -63,6 +61,7 @@
 	X(NO_ARRIVAL_TCP, "handoff_without_arrival_tcp") \
 	X(NO_ARRIVAL_UDP, "handoff_without_arrival_udp") \
 	X(START_NO_ARRIVAL, "tcp_start_without_arrival") \
+	X(UDP_START_NO_ARRIVAL, "udp_start_without_arrival") \
 	X(READ_NO_HANDOFF, "read_without_handoff") \
 	X(READ_NO_ARRIVAL, "read_without_arrival") \
 	X(READ_BORROWED, "read_with_later_handoff") /* too many waited: the times of an older one are lost */ \
@@ -120,6 +119,7 @@ struct slow_latency {
 enum program {
 	AT_RECEIVE,
 	AT_TCP,
+	AT_UDP,
 	AT_HANDOFF,
 	AT_READ,
 	AT_QDISC,
