@@ -119,10 +119,12 @@ def test_what_has_no_stamp_is_said() -> None:
         "no_stamp_stale": 1,
         "peek": 2,
     }
-    text = lines.header() + lines.snapshot(10, FIRST, counts=counts, missed=7)
+    by = {"on_sk_data_ready": 5, "on_kfree_skb": 2}
+    text = lines.header() + lines.snapshot(10, FIRST, counts=counts, missed=7, missed_by=by)
     out = monitor("--input", "-", text=text).stdout
     assert "5 of 100 packets without a receive stamp (stale 1, zero 4)" in out
     assert "also: peek 2\n" in out and "7 runs of the programs" in out
+    assert "left out by the kernel (kfree_skb 2, sk_data_ready 5)\n" in out
 
 
 def test_top_draws_the_slowest_first_with_its_history() -> None:

@@ -333,7 +333,8 @@ def test_two_watch_at_once_under_load_and_nothing_is_left(veth: Link, port: int)
         try:
             with Watch("--port", port) as one, Watch("--port", port) as other:
                 held = programs(one.process.pid) | programs(other.process.pid)
-                assert len(held) == 18 and in_kernel(held) == held
+                # Where the kernel permits function probes, there are two more each.
+                assert len(held) in (18, 22) and in_kernel(held) == held
                 time.sleep(0.1)
         finally:
             leave.set()

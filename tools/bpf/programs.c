@@ -48,6 +48,24 @@ void programs_print_missed(struct bpf_object *object)
 	}
 }
 
+void programs_print_missed_json(struct bpf_object *object)
+{
+	struct bpf_program *program;
+	const char *comma = "";
+	uint64_t n;
+
+	putchar('{');
+	bpf_object__for_each_program(program, object)
+	{
+		n = info_of(program).recursion_misses;
+		if (!n)
+			continue;
+		printf("%s\"%s\":%" PRIu64, comma, bpf_program__name(program), n);
+		comma = ",";
+	}
+	putchar('}');
+}
+
 void programs_print_cost(struct bpf_object *object)
 {
 	struct bpf_program *program;

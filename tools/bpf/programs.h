@@ -19,6 +19,9 @@ uint64_t programs_missed(struct bpf_object *object);
 /* The same for each program, one line for each that missed runs */
 void programs_print_missed(struct bpf_object *object);
 
+/* The same, as a JSON object */
+void programs_print_missed_json(struct bpf_object *object);
+
 /* A JSON object: for each loaded program, how often it ran and its total run time while the kernel
  * measured it */
 void programs_print_cost(struct bpf_object *object);

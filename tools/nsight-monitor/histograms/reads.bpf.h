@@ -7,26 +7,35 @@
 
 #define MSG_ERRQUEUE 0x2000 /* reads from the error queue, which are no messages */
 
-/* The buffer of the datagram to be read next; 0: there is none. */
-static __always_inline __u64 next_buffer(struct core *core, struct sock *sk)
+/* The datagram to be read next; false: there is none. */
+static __always_inline bool next_datagram(struct core *core, struct sock *sk, __u64 *buffer, __u32 *iif)
 {
+	const struct sk_buff *next = sk->sk_receive_queue.next;
 	struct udp_sock *up = CAST(sk, struct udp_sock);
 
 	if (up->reader_queue.qlen)
-		return buffer_of(core, AT_READ, up->reader_queue.next);
-	return sk->sk_receive_queue.qlen ? buffer_of(core, AT_READ, sk->sk_receive_queue.next) : 0;
+		next = up->reader_queue.next;
+	else if (!sk->sk_receive_queue.qlen)
+		return false;
+	*buffer = buffer_of(core, AT_READ, next);
+	*iif = next->skb_iif;
+	return true;
 }
 
-/* The next datagram becomes the first message. False: there is none, or its hand-off is still to
- * come. */
+/* The next datagram becomes the first message. False: there is none, or it came through another
+ * device than the selected one, or its hand-off is still to come. */
 static __always_inline bool next_of_datagrams(struct core *core, struct sock *sk, struct waiting *w)
 {
-	__u64 next = next_buffer(core, sk);
-	struct packet *p = place_of(next);
+	struct packet *p;
+	__u64 next;
+	__u32 iif;
 
-	if (!next)
+	if (!next_datagram(core, sk, &next, &iif))
 		return false;
+	p = place_of(next);
 	if (!is_known(p, next, PACKET_RECEIVED)) {
+		if (filtered && only_ifindex && iif != only_ifindex)
+			return false;
 		count(core, COUNT_READ_BORROWED);
 		w->first = w->last;
 	} else if (p->handoff) {
@@ -179,10 +188,16 @@ int BPF_PROG(on_sock_recv_length, struct sock *sk, int result, int flags)
 		skip_taken(core, w, tp->copied_seq - fin_was_read(sk, tp) - result);
 	}
 	handoff = w ? w->first.handoff : 0;
-	if (handoff)
+	if (handoff) {
 		observe_read(core, sk, w, tcp, handoff);
+		return 0;
+	}
+	if (w && !tcp && w->others)
+		w->others--;
 	else if (!only_process || is_process_asked_for())
 		count(core, COUNT_READ_NO_HANDOFF);
+	if (w && !tcp)
+		advance(core, sk, w, false, (struct message){}, bpf_ktime_get_ns());
 	return 0;
 }
 

@@ -203,7 +203,8 @@ bool snapshot_print(struct snapshot *s, bool last)
 	print_began(&s->groups);
 	putchar(',');
 	print_counts(s);
-	printf(",\"missed\":%" PRIu64, programs_missed(s->object));
+	printf(",\"missed\":%" PRIu64 ",\"missed_by\":", programs_missed(s->object));
+	programs_print_missed_json(s->object);
 	if (s->cost) {
 		fputs(",\"cost\":", stdout);
 		programs_print_cost(s->object);

@@ -28,6 +28,7 @@ struct waiting {
 	struct message behind[BEHIND];
 	__u32 rcv_nxt;	  /* at the last hand-off */
 	__u32 copied_seq; /* at the last hand-off or read */
+	__u32 others;	  /* datagrams of other devices than the selected one, not yet read */
 	bool ours;	  /* a selected process reads from it */
 };
 
@@ -106,6 +107,19 @@ static __always_inline struct arrived arrival_of_segment(struct core *core, stru
 	return a;
 }
 
+/*
+ * Whether no datagram but the newest waits, and it still does. If others wait and none is known as
+ * the first message, their hand-offs were not seen: before the monitor began, from another device
+ * than the selected one, or in a run that the kernel skipped. Then the reads find the next known
+ * one.
+ */
+static __always_inline bool is_alone(struct sock *sk)
+{
+	struct udp_sock *up = (struct udp_sock *)sk;
+
+	return sk->sk_receive_queue.qlen == 1 && !BPF_CORE_READ(up, reader_queue.qlen);
+}
+
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(on_sk_data_ready, struct sock *sk)
 {
@@ -156,8 +170,11 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 		}
 	}
 	arrival = arrived.time;
-	if (only_ifindex && !arrival)
+	if (only_ifindex && !arrival) {
+		if (!tcp)
+			w->others++;
 		return 0;
+	}
 	if (arrival && now >= arrival) {
 		if (!filtered || ((!only_process || w->ours) && !is_short_queue(sk))) {
 			group = group_of(core, sk, w, arrived.ifindex);
@@ -171,10 +188,12 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 	}
 	message = (struct message){.arrival = arrival, .handoff = now, .end = w->rcv_nxt};
 	w->last = message;
-	if (!w->first.handoff)
-		w->first = message;
-	else if (tcp && w->added - w->taken < BEHIND)
+	if (!w->first.handoff) {
+		if (tcp || is_alone(sk))
+			w->first = message;
+	} else if (tcp && w->added - w->taken < BEHIND) {
 		w->behind[w->added++ & (BEHIND - 1)] = message;
+	}
 	/* When this datagram becomes the next to be read, its place in the table gives the time. */
 	if (!tcp && p && is_its)
 		p->handoff = now;

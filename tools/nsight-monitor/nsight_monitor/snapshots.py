@@ -57,7 +57,7 @@ class Snapshot:
     ``histograms``. ``groups``: the meaning of a group's number (a port, a name, the number
     of a cgroup, a namespace, or interface | namespace << 32). ``group_began_ns``: like ``Header.began_ns``, for
     groups that began later. ``counts``: of packets and reads without a
-    time, by reason. ``missed``: runs that the kernel skipped. ``last``: the final one.
+    time, by reason. ``missed``: runs that the kernel skipped; ``missed_by`` program, if it is known. ``last``: the final one.
     """
 
     monotonic_ns: int
@@ -67,6 +67,7 @@ class Snapshot:
     groups: dict[int, str | int]
     counts: dict[str, int]
     missed: int
+    missed_by: dict[str, int] = field(default_factory=dict)
     cost: dict[str, dict[str, int]] = field(default_factory=dict)
     ended: dict[str, Histogram] = field(default_factory=dict)
     group_began_ns: dict[int, int] = field(default_factory=dict)
@@ -191,6 +192,7 @@ def other(line: str) -> Line:
             groups={int(n): key if type(key) is int else _text(key) for n, key in row["groups"].items()},
             counts={_text(name): _number(n) for name, n in [*row["counts"].items(), *_without_window(row)]},
             missed=_number(row["missed"]),
+            missed_by={_text(p): _number(n) for p, n in row.get("missed_by", {}).items()},
             cost={
                 _text(p): {_text(k): _number(n) for k, n in v.items()} for p, v in row.get("cost", {}).items()
             },

@@ -62,7 +62,8 @@ def remarks(view: View) -> Iterator[str]:
     if rest:
         yield "also: " + ", ".join(f"{k.replace('_', ' ')} {n}" for k, n in sorted(rest.items()))
     if view.missed:
-        yield f"{view.missed} runs of the programs were left out by the kernel"
+        by = ", ".join(f"{p.removeprefix('on_')} {n}" for p, n in sorted(view.missed_by.items()) if n)
+        yield f"{view.missed} runs of the programs were left out by the kernel{f' ({by})' if by else ''}"
 
 
 def block(view: View) -> str:

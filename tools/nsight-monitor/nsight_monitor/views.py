@@ -33,6 +33,7 @@ class View:
     rows: tuple[Row, ...]
     counts: dict[str, int]
     missed: int
+    missed_by: dict[str, int]
 
 
 class Views:
@@ -58,6 +59,7 @@ class Views:
             tuple(self._rows(now, before)),
             {k: n - (before.counts.get(k, 0) if before else 0) for k, n in now.counts.items()},
             now.missed - (before.missed if before else 0),
+            {p: n - (before.missed_by.get(p, 0) if before else 0) for p, n in now.missed_by.items()},
         )
 
     def _rows(self, now: Snapshot, before: Snapshot | None) -> Iterator[Row]:
