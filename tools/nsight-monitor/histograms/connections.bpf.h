@@ -3,18 +3,12 @@
 #ifndef NSIGHT_MONITOR_CONNECTIONS_BPF_H
 #define NSIGHT_MONITOR_CONNECTIONS_BPF_H
 
+#include "calls.bpf.h"
 #include "sockets.bpf.h"
 
 #define CONNECTIONS	  4096 /* a power of two */
 #define CONNECTIONS_SHIFT (64 - 12)
 #define TCP_SYN_RECV	  3
-#if defined(__TARGET_ARCH_x86)
-#define NR_ACCEPT  43
-#define NR_ACCEPT4 288
-#else
-#define NR_ACCEPT  202
-#define NR_ACCEPT4 242
-#endif
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -76,18 +70,6 @@ int BPF_PROG(on_inet_sock_set_state, struct sock *sk, int oldstate, int newstate
 	barrier();
 	c->sk = number;
 	return 0;
-}
-
-static __always_inline bool is_accept(struct pt_regs *regs)
-{
-	long number;
-
-#if defined(__TARGET_ARCH_x86)
-	number = BPF_CORE_READ(regs, orig_ax);
-#else
-	number = BPF_CORE_READ(regs, syscallno);
-#endif
-	return number == NR_ACCEPT || number == NR_ACCEPT4;
 }
 
 SEC("tp_btf/sys_exit")

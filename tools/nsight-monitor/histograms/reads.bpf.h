@@ -3,12 +3,14 @@
 #ifndef NSIGHT_MONITOR_READS_BPF_H
 #define NSIGHT_MONITOR_READS_BPF_H
 
+#include "calls.bpf.h"
 #include "sockets.bpf.h"
 
 #define MSG_ERRQUEUE 0x2000 /* reads from the error queue, which are no messages */
 
 /* The datagram to be read next; false: there is none. */
-static __always_inline bool next_datagram(struct core *core, struct sock *sk, __u64 *buffer, __u32 *iif)
+static __always_inline bool next_datagram(struct core *core, struct sock *sk, __u64 *buffer,
+					  __u32 *iif)
 {
 	const struct sk_buff *next = sk->sk_receive_queue.next;
 	struct udp_sock *up = CAST(sk, struct udp_sock);
@@ -199,24 +201,6 @@ int BPF_PROG(on_sock_recv_length, struct sock *sk, int result, int flags)
 	if (w && !tcp)
 		advance(core, sk, w, false, (struct message){}, bpf_ktime_get_ns());
 	return 0;
-}
-
-/* Whether the current system call reads a TCP socket without sock_recv_length: splice, and
- * zero-copy receive, which is an option of getsockopt. */
-static __always_inline bool reads_without_length(void)
-{
-	const struct pt_regs *regs =
-		(const struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
-
-#if defined(__TARGET_ARCH_x86)
-	unsigned long number = regs->orig_ax;
-
-	return number == 275 || number == 55;
-#else
-	int number = regs->syscallno;
-
-	return number == 76 || number == 209;
-#endif
 }
 
 /* Every reader of a TCP socket comes by, also one that found nothing. */
