@@ -97,7 +97,8 @@ static void *map_memory(struct bpf_map *map, size_t *stride)
 static struct snapshot attach(const struct arguments *args, const struct host *host,
 			      struct nsight_histograms_bpf *skel, int n_cores)
 {
-	struct bpf_program *ingress = skel->progs.on_socket_ingress;
+	struct bpf_program *receive = skel->progs.on_netif_receive_skb,
+			   *ingress = skel->progs.on_socket_ingress;
 	struct snapshot s = {.group_by = args->group_by, .object = skel->obj, .cost = args->cost};
 	size_t stride;
 
@@ -122,12 +123,26 @@ static struct snapshot attach(const struct arguments *args, const struct host *h
 		s.groups.of_core = s.core_stride;
 	}
 	groups_begin(&s.groups);
+	/* First, since the others look up the arrivals that this program enters. */
+	if (bpf_program__fd(receive) >= 0)
+		skel->links.on_netif_receive_skb = bpf_program__attach(receive);
 	if (bpf_program__fd(ingress) >= 0)
 		skel->links.on_socket_ingress = bpf_program__attach_cgroup(ingress, host->cgroup);
-	if ((bpf_program__fd(ingress) >= 0 && !skel->links.on_socket_ingress) ||
+	if ((bpf_program__fd(receive) >= 0 && !skel->links.on_netif_receive_skb) ||
+	    (bpf_program__fd(ingress) >= 0 && !skel->links.on_socket_ingress) ||
 	    nsight_histograms_bpf__attach(skel))
 		fail(EXIT_REFUSED, hint, "a BPF program cannot be attached: %s", strerror(errno));
 	return s;
+}
+
+/* All but the program that enters arrivals; then that one. */
+static void detach(struct nsight_histograms_bpf *skel)
+{
+	struct bpf_link *receive = skel->links.on_netif_receive_skb;
+
+	skel->links.on_netif_receive_skb = NULL;
+	nsight_histograms_bpf__detach(skel);
+	bpf_link__destroy(receive);
 }
 
 /* Wait until that time, a signal, or the end of the reader. Passes a new clock offset to the
@@ -208,8 +223,7 @@ int main(int argc, char **argv)
 	if (n_cores < 1)
 		fail(EXIT_REFUSED, "mount /sys", "the number of cores is unknown");
 	host_look(&host, args.no_probes);
-	stages = host_stages(&host) &
-		 (args.stages ? args.stages : ~host_stages_by_name(&host));
+	stages = host_stages(&host) & (args.stages ? args.stages : ~host_stages_by_name(&host));
 	if (!args.list && !stages)
 		fail(EXIT_REFUSED, "--list-stages says what it lacks",
 		     "this kernel has none of the stages");
@@ -234,7 +248,7 @@ int main(int argc, char **argv)
 		slow = ring_buffer__new(bpf_map__fd(skel->maps.slow_latencies), snapshot_print_slow,
 					&s, NULL);
 	read = read && run(&args, skel, &s, slow);
-	nsight_histograms_bpf__detach(skel);
+	detach(skel);
 	/* Slow latencies that came after the loader last looked */
 	if (read && slow)
 		read = ring_buffer__consume(slow) >= 0;
