@@ -33,7 +33,7 @@ def monitor(directory: Path, text: str, *options: str) -> subprocess.CompletedPr
 
 
 @pytest.mark.parametrize("option", ["--total", "--top", "--json"])
-@pytest.mark.parametrize(("code", "expected"), [(1, 5), (2, 2)])
+@pytest.mark.parametrize(("code", "expected"), [(1, 5), (2, 2), (4, 4)])
 @pytest.mark.parametrize("prints", ["", lines.header()], ids=["nothing", "header"])
 def test_its_own_error_is_said_with_its_code(
     tmp_path: Path, option: str, code: int, expected: int, prints: str

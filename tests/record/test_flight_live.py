@@ -557,6 +557,22 @@ def test_the_services_capabilities_are_enough(tmp_path: Path, server: StallingSe
     assert whole(run.windows()[0][0])
 
 
+MOUNT = """
+mount -t tmpfs none "$2" && mkdir "$2/windows" && mount -t tmpfs none "$2/windows" && mount -o remount,bind,ro "$2$3" || exit 99
+exec "$1" --flight --preflight -o "$2/windows"
+"""
+
+
+@pytest.mark.parametrize(("read_only", "code"), [("", 0), ("/windows", 5)])
+def test_only_the_windows_directory_must_be_writable(tmp_path: Path, read_only: str, code: int) -> None:
+    """As for a service with ProtectSystem=strict: /var/lib is read-only, /var/lib/nsight is not."""
+    require_live("bpf")
+    argv = ["unshare", "-m", "sh", "-c", MOUNT, "sh", str(RECORDER), str(tmp_path), read_only]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=END_S)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert (f"{tmp_path}/windows: read-only file system" in done.stdout) == (code != 0)
+
+
 ASK = """
 mkdir -p /run/nsight && mount -t tmpfs none /run/nsight
 "$1" --flight -q -o "$2" &

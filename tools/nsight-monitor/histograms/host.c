@@ -127,7 +127,7 @@ void host_look(struct host *host, bool no_probes)
 	struct btf *kernel = btf__load_vmlinux_btf();
 
 	if (!kernel)
-		fail(EXIT_REFUSED, "use a kernel with CONFIG_DEBUG_INFO_BTF",
+		fail(EXIT_MISSING, "use a kernel with CONFIG_DEBUG_INFO_BTF",
 		     "this kernel does not describe its types (/sys/kernel/btf/vmlinux)");
 	host->has_probes = !no_probes && !geteuid() && has_probe(kernel, "udp_rcv") &&
 			   has_probe(kernel, "udpv6_rcv");

@@ -225,7 +225,7 @@ int main(int argc, char **argv)
 	host_look(&host, args.no_probes);
 	stages = host_stages(&host) & (args.stages ? args.stages : ~host_stages_by_name(&host));
 	if (!args.list && !stages)
-		fail(EXIT_REFUSED, "--list-stages says what it lacks",
+		fail(EXIT_MISSING, "--list-stages says what it lacks",
 		     "this kernel has none of the stages");
 	if (!args.list) {
 		if (args.cost)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nsight_record import cgroups, netns, programs
-from nsight_record.errors import EXIT_USAGE, Missing, RecordError, ToolDied, Usage
+from nsight_record.errors import EXIT_MISSING, EXIT_USAGE, Missing, RecordError, ToolDied, Usage
 
 from .flight import DEFAULT_TRIGGERS, trigger
 from .snapshots import BadLine
@@ -107,7 +107,7 @@ def _died(code: int, stderr: str) -> RecordError:
         return ToolDied(f"{PROGRAM} was killed (signal {-code})", "start it again: every count begins at 0")
     what, _, hint = stderr.strip().rpartition("\nhint: ")
     line = (what or stderr.strip()).rpartition("error: ")[2]
-    kind = Usage if code == EXIT_USAGE else ToolDied
+    kind = {EXIT_USAGE: Usage, EXIT_MISSING: Missing}.get(code, ToolDied)
     return kind(f"{PROGRAM}: {line or 'it ended'}", hint)
 
 

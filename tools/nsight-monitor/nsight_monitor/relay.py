@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from nsight_record import service
 from nsight_record.errors import OutputError
 
 from . import snapshots
@@ -185,7 +186,7 @@ class Relay:
             self._kept.add(line)
             self._changed.notify_all()
         if self._kept.n == 1:
-            _tell_systemd()
+            service.ready()
 
     def close(self) -> None:
         """Returns when every reader has the last line."""
@@ -243,13 +244,6 @@ def _address(path: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{directory}/{path.name}"
     finally:
         os.close(directory)
-
-
-def _tell_systemd() -> None:
-    """Units that are ordered after this one may start (sd_notify(3)). Does nothing without systemd."""
-    if (path := os.environ.get("NOTIFY_SOCKET", "")).startswith(("/", "@")):
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
-            s.sendto(b"READY=1", path.replace("@", "\0", 1) if path[0] == "@" else path)
 
 
 def connected(path: Path) -> TextIO | None:

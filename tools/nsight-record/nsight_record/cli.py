@@ -93,7 +93,8 @@ def _record(
     output = Path(args.output or default_name(socket.gethostname(), time.strftime("%Y%m%d-%H%M%S")))
     request = preflight.Request(
         mode=plan.mode,
-        capture_parent=output.absolute().parent,
+        # Windows are made in the directory, which may be the only place that a service can write to.
+        capture_parent=output.absolute() if options else output.absolute().parent,
         duration=args.duration,
         filters=plan.filters,
         nics=plan.nics,

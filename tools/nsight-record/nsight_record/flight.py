@@ -2,8 +2,7 @@
 """The flight recorder: fixed memory, and a capture of the time around each trigger.
 
 nsight-collect keeps the newest records in the rings of the cores, finds slow messages as they are read, and
-writes the records of a window. Here the window becomes a normal capture, with clock readings, manifest and
-owner. Documentation/flight-recorder.md is for users.
+writes the records of a window, which becomes a normal capture here. Documentation/flight-recorder.md is for users.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from . import clock, collect, host, listening, perf, tally, throttling
+from . import clock, collect, host, listening, perf, service, tally, throttling
 from .capture import Capture
 from .child import Child
 from .errors import OutputError, ToolDied, unwritable_hint
@@ -163,6 +162,7 @@ class Flight:
             self._begin = time.monotonic()
             with registered(self._machine.root):
                 self._progress.say(self._what())
+                service.ready()
                 return self._supervisor.watch(self._deadline(), (), self._tick)
         finally:
             signal.signal(signal.SIGUSR1, signal.SIG_IGN)
