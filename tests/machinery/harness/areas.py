@@ -21,6 +21,7 @@ NEEDS = {
     "kernel_patches": ("deps-kernel",),
     "perf_import": ("decoder",),
     "perf_scripts": ("trixie",),
+    "record": ("trixie",),
     "bpftrace": ("trixie",),
     "pt_emulation": ("emulation", "decoder", "trixie"),
     "report": ("decoder",),
