@@ -105,6 +105,48 @@ def test_datagram_handed_off_while_the_failing_read_returns_stays_in_the_queue()
     assert (m["arrival_ns"], losses) == (200, {})
 
 
+def raced(r: Server, ts: int, length: int, taken: int) -> Server:
+    """A datagram arrives at ``ts`` and is handed off 50 ns later. In between, at 30 ns, a reader on another core took ``taken`` bytes."""
+    r.arrive(ts, 0, length)
+    r.take(ts + 30, taken, call_ns=ts + 20)
+    r.hand_off(ts + 50, 0, local=ANY, remote=NOBODY)
+    return r
+
+
+def arrivals(r: Server) -> list[int | None]:
+    """Of each read, in order of time; nothing was lost. Hand-offs after the read are null, and counted."""
+    messages, losses = r.build()
+    early = sum("h" not in m["timestamps"] for m in messages)
+    assert losses == ({"datagram read before its hand-off": early} if early else {})
+    return [m["arrival_ns"] for m in sorted(messages, key=lambda m: m["app_ns"])]
+
+
+def test_a_read_between_queueing_and_hand_off_takes_its_own_datagram() -> None:
+    r = Server()
+    for i in range(5):
+        raced(r, 100 * i, 10 + i, 10 + i)
+    assert [m["timestamps"] for m in r.build()[0]] == ["ar"] * 5
+    assert arrivals(r.datagram(900, 90).take(950, 90)) == [0, 100, 200, 300, 400, 900]
+
+
+def test_a_read_between_queueing_and_hand_off_takes_what_waited_before() -> None:
+    r = raced(Server().datagram(100, 10), 200, 20, taken=10).take(300, 20)
+    assert arrivals(r) == [100, 200]
+
+
+def test_an_empty_queue_between_an_early_read_and_the_hand_off_shifts_nothing() -> None:
+    r = raced(Server().datagram(50, 5).take(60, 5).take(62, EAGAIN, call_ns=61), 100, 10, taken=10)
+    r.take(145, EAGAIN, call_ns=140)
+    assert arrivals(r.datagram(200, 20).take(210, 20)) == [50, 100, 200]
+
+
+def test_an_empty_queue_before_the_queueing_keeps_the_datagram_for_the_next_read() -> None:
+    # The datagram of 100 was not yet queued at 140.
+    r = raced(Server().take(42, EAGAIN, call_ns=41).datagram(50, 5), 100, 10, taken=5)
+    r.take(145, EAGAIN, call_ns=140)
+    assert arrivals(r.take(210, 10)) == [50, 100]
+
+
 def test_reading_more_than_arrived_shows_a_wrong_pairing() -> None:
     r = Server().datagram(100, 10).datagram(110, 90).take(200, 90)
     (m,), losses = r.build()

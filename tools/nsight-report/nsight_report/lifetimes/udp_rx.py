@@ -38,7 +38,8 @@ def lifetimes(
         handoff_row = _handoff_by_number(events, read_row, ledger)
     else:
         arrival_of = _arrival_of_handoffs(events, ledger)
-        handoff_row = _handoffs(events, read_row, np.flatnonzero(taking & (events.length == _EAGAIN)), ledger)
+        empty_row = np.flatnonzero(taking & (events.length == _EAGAIN))
+        handoff_row = _handoffs(events, read_row, empty_row, arrival_of, ledger)
     arrival_row = np.where(handoff_row >= 0, arrival_of[handoff_row], NONE) if len(events) else handoff_row
     size, room = pick(events.length, arrival_row), events.length[read_row]
     wrong = (arrival_row >= 0) & (room > size)
@@ -46,6 +47,9 @@ def lifetimes(
     handoff_row, arrival_row = np.where(wrong, NONE, handoff_row), np.where(wrong, NONE, arrival_row)
     ledger.add("datagrams_cut_short", _cut_short(events, read_row, arrival_row))
     ledger.add("datagram_read_without_arrival", int(np.count_nonzero(arrival_row == NONE)))
+    early = (handoff_row != NONE) & (pick(events.ts, handoff_row) > events.ts[read_row])
+    ledger.add("datagram_read_before_handoff", int(np.count_nonzero(early)))
+    woken_row = np.where(early, NONE, handoff_row)
     # Without arrivals (a recording without BPF) the hand-off carries the hardware timestamp.
     stamped_row = np.where(arrival_row != NONE, arrival_row, handoff_row)
     peer_row = peers(events, ledger)[arrival_row] if len(events) else arrival_row
@@ -58,8 +62,8 @@ def lifetimes(
         "arrival_ns": pick(events.ts, arrival_row),
         "arrival_last_ns": pick(events.ts, arrival_row),
         "recv_cpu": pick(events.cpu, np.where(nic.ns != NONE, stamped_row, arrival_row)),
-        "handoff_ns": pick(events.ts, handoff_row),
-        "handoff_cpu": pick(events.cpu, handoff_row),
+        "handoff_ns": pick(events.ts, woken_row),
+        "handoff_cpu": pick(events.cpu, woken_row),
         "n_arrivals": (arrival_row >= 0).astype(np.int64),
         "retransmitted": np.zeros(len(read_row), dtype=bool),
     }
@@ -131,7 +135,7 @@ def _handoff_by_number(events: Events, reads: I64, ledger: Ledger) -> I64:
     return found
 
 
-def _handoffs(events: Events, reads: I64, empties: I64, ledger: Ledger) -> I64:
+def _handoffs(events: Events, reads: I64, empties: I64, arrival_of: I64, ledger: Ledger) -> I64:
     """Row of the hand-off of each read."""
     handed = np.flatnonzero(events.of("H") & (events.proto == UDP))
     rows = np.concatenate((handed, reads, empties))
@@ -143,6 +147,8 @@ def _handoffs(events: Events, reads: I64, empties: I64, ledger: Ledger) -> I64:
     socket, _ = pd.factorize(events.sk[rows])
     socket = (socket.astype(np.int64) << 16 | events.lport[rows]) * (int(events.netns.max(initial=0)) + 1)
     socket += events.netns[rows]
+    arrived = np.where(role == 0, pick(events.ts, arrival_of[rows]), NONE)
+    at = _queued(socket, at, role, arrived)
     order = np.lexsort((role, at, socket))
     rows, role, socket = rows[order], role[order], socket[order]
     first = np.ones(len(rows), dtype=bool)
@@ -163,6 +169,31 @@ def _handoffs(events: Events, reads: I64, empties: I64, ledger: Ledger) -> I64:
     ledger.add("datagrams_without_read", int(np.count_nonzero(left & bounded)))
     ledger.add("datagrams_left_in_socket", int(np.count_nonzero(left & ~bounded)))
     return handoff_of[reads]
+
+
+def _queued(socket: I64, at: I64, role: I64, arrived: I64) -> I64:
+    """``at``, but for a hand-off that follows the read that took its datagram: the time of this read.
+
+    The kernel queues a datagram after its arrival and hands it off afterwards; a reader on another core may take it in between. That is
+    so if a read returned in between, and no empty queue was found after it; or if one was, and more was read before than handed off.
+    """
+    order = np.lexsort((role, at, socket))
+    s, t, r = socket[order], at[order], role[order]
+    position = np.arange(len(order))
+    last = np.maximum.accumulate(np.where(r == 1, position, -1))
+    early = (r == 0) & (arrived[order] != NONE) & (last >= 0) & (s[last] == s) & (t[last] > arrived[order])
+    if not early.any():
+        return at
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = s[1:] != s[:-1]
+    epoch = np.cumsum(first | (r == 2))
+    surplus = np.bincount(epoch[r == 1], minlength=epoch[-1] + 1) - np.bincount(
+        epoch[r == 0], minlength=epoch[-1] + 1
+    )
+    early &= (epoch[last] == epoch) | (surplus[epoch[last]] > 0)
+    result = at.copy()
+    result[order[early]] = t[last[early]]
+    return result
 
 
 def _older(epoch: I64, role: I64, first: Bool, bounded: Bool) -> Bool:
