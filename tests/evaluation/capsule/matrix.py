@@ -29,6 +29,7 @@ sys.path[:0] = [str(ROOT / part) for part in (".", "tests", "tools/nsight-report
 from capsule.bed import MTU, Bed, exchange, run  # noqa: E402
 from capsule.stamping import Stamping, skipped, total  # noqa: E402
 from machinery.harness import private  # noqa: E402
+from machinery.testbed.turn import turn  # noqa: E402
 
 PORT = 7071
 CAPSULE = 28
@@ -193,6 +194,8 @@ def play(bed: Bed, at_least: int, seconds: float, numbers: random.Random) -> int
         f"nsight-capsule: {faults.runs} runs, ended or killed; {faults.born:,} capsules counted by those that ended, {faults.bad} counts that do not add up"
     )
     print(f"{time.monotonic() - began:.0f} s")
+    if not faults.born:
+        faults.failures.append("no run of nsight-capsule that was ended counted a capsule: try more packets")
     for failure in faults.failures:
         print(f"error: {failure}", file=sys.stderr)
     return int(bool(wrong or errors or faults.bad or faults.failures))
@@ -218,13 +221,14 @@ def main() -> int:
     a = p.parse_args()
     seed = random.SystemRandom().randrange(1 << 32) if a.seed is None else a.seed
     print(f"seed {seed}")
-    bed = Bed()
-    bed.clear()
-    try:
-        bed.build()
-        return play(bed, a.packets, a.seconds, random.Random(seed))
-    finally:
+    with turn("capsule"):
+        bed = Bed()
         bed.clear()
+        try:
+            bed.build()
+            return play(bed, a.packets, a.seconds, random.Random(seed))
+        finally:
+            bed.clear()
 
 
 if __name__ == "__main__":

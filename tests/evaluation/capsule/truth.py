@@ -31,6 +31,7 @@ sys.path[:0] = [str(ROOT / part) for part in (".", "tests", "tools/nsight-report
 from capsule.bed import MTU, Bed, run  # noqa: E402
 from capsule.stamping import Stamping  # noqa: E402
 from machinery.harness import private  # noqa: E402
+from machinery.testbed.turn import turn  # noqa: E402
 from nsight_report import hops  # noqa: E402
 from nsight_report.commands.hops import NAMED  # noqa: E402
 from nsight_report.hops import layers  # noqa: E402
@@ -150,27 +151,28 @@ def main() -> int:
     numbers = random.Random(seed)
     print(f"seed {seed}")
     scores: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
-    bed = Bed()
-    bed.clear()
-    try:
-        bed.build()
-        for n in range(a.rounds + a.controls):
-            injection = draw(numbers, control=n >= a.rounds)
-            with tempfile.TemporaryDirectory() as directory:
-                made = score(*played(bed, injection, Path(directory, "out")), injection, bed.prefix)
-            scores[injection.place is None].append(made)
-            where = ":".join(injection.place) if injection.place else "control"
-            size = (
-                ""
-                if made["error"] is None
-                else f"{injection.wait_ns / 1e6:6.1f} ms, off by {made['error']:.2%}"
-            )
-            print(
-                f"{n + 1:3} {where:8} {size:26} {'right' if made['right'] else 'wrong: ' + (made['named'] or 'none')}",
-                flush=True,
-            )
-    finally:
+    with turn("capsule"):
+        bed = Bed()
         bed.clear()
+        try:
+            bed.build()
+            for n in range(a.rounds + a.controls):
+                injection = draw(numbers, control=n >= a.rounds)
+                with tempfile.TemporaryDirectory() as directory:
+                    made = score(*played(bed, injection, Path(directory, "out")), injection, bed.prefix)
+                scores[injection.place is None].append(made)
+                where = ":".join(injection.place) if injection.place else "control"
+                size = (
+                    ""
+                    if made["error"] is None
+                    else f"{injection.wait_ns / 1e6:6.1f} ms, off by {made['error']:.2%}"
+                )
+                print(
+                    f"{n + 1:3} {where:8} {size:26} {'right' if made['right'] else 'wrong: ' + (made['named'] or 'none')}",
+                    flush=True,
+                )
+        finally:
+            bed.clear()
     return verdict(scores[False], scores[True])
 
 
