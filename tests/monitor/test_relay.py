@@ -68,6 +68,10 @@ def test_systemd_is_told_once_that_readers_may_come(
         made.close()
 
 
+def test_no_line_comes_from_a_loader_that_has_none() -> None:
+    assert list(relay.named([])) == []
+
+
 def test_a_reader_that_comes_late_gets_header_windows_names_and_the_newest_sums(tmp_path: Path) -> None:
     made = relay.Relay(tmp_path / "s")
     for line in (HEADER, sums(1), WINDOW, NAMES, sums(2)):

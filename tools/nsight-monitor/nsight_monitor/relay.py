@@ -40,8 +40,10 @@ def named(lines: Iterable[str]) -> Iterator[str]:
     them up."""
     every = iter(lines)
     first = next(every, "")
+    if not first:  # the programs were not attached
+        return
     yield first
-    if not first or not (group_by := snapshots.header(first).group_by):
+    if not (group_by := snapshots.header(first).group_by):
         yield from every
         return
     names = Names(group_by)
