@@ -19,7 +19,7 @@ DEPS_RUST  := $(shell cargo --version 2>/dev/null | awk '{split($$2, v, "."); ok
 	END {if (!ok) print "rustc-web cargo-web"}')
 DEPS_TEST  := $(DEPS_DEMO) $(DEPS_RUST) libipt-dev redis-server nginx-light nftables tcpdump socat tmux \
 	libclang-rt-$(CLANG_VERSION)-dev universal-ctags shellcheck debootstrap qemu-system-x86 busybox-static kmod groff-base nodejs \
-	chromium chromium-driver liblwip-dev prometheus
+	chromium chromium-driver liblwip-dev prometheus wireguard-tools ipvsadm
 
 # tools/downloads --list says what a first run downloads.
 MEASURED := $(PYTHON) "$(CURDIR)/tools/downloads"
@@ -29,13 +29,13 @@ CRATES := cargo fetch -q --locked --target $$(rustc -vV | sed -n 's/^host: //p')
 NATIVE := tools/nsight-record/clock tools/nsight-record/collect tools/nsight-capsule/stamp tools/nsight-monitor/histograms tools/nsight-report/native perf-scripts/dlfilters
 LOAD := tools/nsight-demo/load tests/machinery/load
 
-.PHONY: help demo test test-fast flake fuzz fuzzers lint format build native load install uninstall completions deb deb-source test-packages emulation decoder fixtures figures lock pins scripts vendor native-clean clean distclean \
+.PHONY: help demo test test-fast flake fuzz fuzzers lint format build native load install uninstall completions deb deb-source test-packages test-guests emulation decoder fixtures figures lock pins scripts vendor native-clean clean distclean \
 	deps-build deps-demo deps-test deps-kernel trixie check-clocks truth flight-truth soak monitor-article monitor-sums monitor-soak bench case-study spsc jitter capsule-demo capsule-truth capsule-matrix kernel-check \
 	kernel-boot
 
 help:
 	@sed -n '3,5s/^# //p' Makefile
-	@echo "Also: install uninstall deb deb-source test-packages flake fuzz build emulation decoder fixtures lint format figures lock pins scripts vendor check-clocks truth flight-truth soak monitor-article monitor-sums monitor-soak" \
+	@echo "Also: install uninstall deb deb-source test-packages test-guests flake fuzz build emulation decoder fixtures lint format figures lock pins scripts vendor check-clocks truth flight-truth soak monitor-article monitor-sums monitor-soak" \
 		"bench case-study spsc jitter capsule-demo capsule-truth capsule-matrix kernel-check kernel-boot clean distclean"
 
 deps-build deps-demo deps-test: deps-%:
@@ -72,6 +72,11 @@ deb-source: completions
 # In clean root file systems of both releases; takes an hour on few cores: Documentation/install.md.
 test-packages: deps-test deb-source
 	@for suite in bookworm trixie; do tests/install/test-packages $$suite || exit 1; done
+
+# Tests that take too long for every run: the units under systemd, and what only a stock kernel has, each in guests; half an hour.
+test-guests: deps-test
+	@$(MAKE) -s build
+	@$(PY) -m pytest -q -m explicit tests/install tests/capsule
 
 completions: $(VENV)/.stamp
 	@PYTHONPATH=tools/nsight-report:tools/nsight-record:tools/nsight-capsule:tools/nsight-monitor $(PY) tools/packaging/completions build/completions

@@ -50,7 +50,7 @@ def _ip(bed: Bed, place: str, *words: str) -> None:
     """A command that this kernel may not know."""
     done = subprocess.run(["ip", "-n", bed.name(place), *words], capture_output=True, text=True, check=False)
     if done.returncode:
-        skip_or_fail("testbed", f"ip {' '.join(words)}: {done.stderr.strip()}")
+        skip_or_fail("stock-kernel", f"ip {' '.join(words)}: {done.stderr.strip()}")
 
 
 def _hardware(bed: Bed, place: str) -> str:

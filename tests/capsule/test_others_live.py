@@ -21,7 +21,7 @@ from conftest import skip_or_fail
 
 pytestmark = pytest.mark.live
 
-TCP_REPAIR, TCP_FASTOPEN, TCP_MD5SIG, TCP_ULP, TCP_FASTOPEN_CONNECT, TCP_AO_ADD_KEY = 19, 23, 14, 31, 30, 38
+TCP_REPAIR, TCP_FASTOPEN, TCP_MD5SIG, TCP_ULP, TCP_FASTOPEN_CONNECT = 19, 23, 14, 31, 30
 SOL_TLS, IPPROTO_MPTCP = 282, 262
 SIZES = (1, 2, 51, 1000, 1378, 1406, 30_000)
 PORT = 7151
@@ -64,7 +64,7 @@ def test_kernel_tls_decrypts_what_was_sent(bed: Bed, everywhere: list[str], tmp_
                 for end in (client, server):
                     end.setsockopt(socket.IPPROTO_TCP, TCP_ULP, b"tls")
             except OSError as error:
-                skip_or_fail("testbed", f"kernel TLS: {error.strerror}")
+                skip_or_fail("stock-kernel", f"kernel TLS: {error.strerror}")
             for one, other in ((client, server), (server, client)):
                 one.setsockopt(SOL_TLS, 1, info)
                 other.setsockopt(SOL_TLS, 2, info)
@@ -86,15 +86,6 @@ def _md5(ends: tuple[socket.socket, socket.socket]) -> None:
         )
 
 
-def _ao(ends: tuple[socket.socket, socket.socket]) -> None:
-    """struct tcp_ao_add: hmac(sha1), one key in both directions."""
-    for end, peer in zip(ends, (V4[1], V4[0])):
-        address = struct.pack("=HH4s", socket.AF_INET, 0, socket.inet_aton(peer)).ljust(128, b"\0")
-        flags = 3  # set_current, set_rnext
-        words = struct.pack("=64siIHBBBBBB", b"hmac(sha1)", 0, flags, 0, 32, 100, 100, 12, 0, 6)
-        end.setsockopt(socket.IPPROTO_TCP, TCP_AO_ADD_KEY, address + words + b"secret".ljust(80, b"\0"))
-
-
 def _fast_open(ends: tuple[socket.socket, socket.socket]) -> None:
     ends[0].setsockopt(socket.IPPROTO_TCP, TCP_FASTOPEN_CONNECT, 1)
     ends[1].setsockopt(socket.IPPROTO_TCP, TCP_FASTOPEN, 16)
@@ -106,8 +97,8 @@ def _nothing(ends: tuple[socket.socket, socket.socket]) -> None:
 
 @pytest.mark.parametrize(
     ("proto", "prepare"),
-    [(0, _md5), (0, _ao), (0, _fast_open), (IPPROTO_MPTCP, _nothing)],
-    ids=["md5", "ao", "fast-open", "mptcp"],
+    [(0, _md5), (0, _fast_open), (IPPROTO_MPTCP, _nothing)],
+    ids=["md5", "fast-open", "mptcp"],
 )
 def test_connections_with_other_options_carry_the_same(
     bed: Bed,
@@ -132,7 +123,7 @@ def test_connections_with_other_options_carry_the_same(
                 client = bed.socket("a", socket.AF_INET, socket.SOCK_STREAM, proto)
                 prepare((client, listener))
             except OSError as error:
-                skip_or_fail("testbed", f"this kernel: {error.strerror}")
+                skip_or_fail("stock-kernel", f"this kernel: {error.strerror}")
             with listener, client:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind((V4[1], PORT))
@@ -176,7 +167,7 @@ def test_sctp_beside_is_not_touched(bed: Bed, everywhere: list[str], tmp_path: P
         listener = bed.socket("b", socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_SCTP)
         client = bed.socket("a", socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_SCTP)
     except OSError as error:
-        skip_or_fail("testbed", f"SCTP: {error.strerror}")
+        skip_or_fail("stock-kernel", f"SCTP: {error.strerror}")
     with listener, client, Stamping(tmp_path / "out", *everywhere, "--rate", "1") as stamping:
         listener.bind((V4[1], PORT))
         listener.listen()

@@ -104,7 +104,7 @@ def redirected(bed: Bed, pins: Path, how: str) -> Iterator[None]:
                     check=False,
                 )
                 if done.returncode:
-                    skip_or_fail("testbed", f"tc mirred: {done.stderr.strip()}")
+                    skip_or_fail("stock-kernel", f"tc mirred: {done.stderr.strip()}")
                 continue
             # One map for each direction: programs are loaded twice.
             directory = pins / place
@@ -243,7 +243,7 @@ def test_packets_of_a_flow_table_fast_path_have_their_hops(bed: Bed, tmp_path: P
             check=False,
         )
         if done.returncode:
-            skip_or_fail("testbed", f"nft flowtable: {done.stderr.strip()}")
+            skip_or_fail("stock-kernel", f"nft flowtable: {done.stderr.strip()}")
         manifest = through_router(bed, tmp_path, "10.94.2.1")
         listed = run("ip", "netns", "exec", name, "cat", "/proc/net/nf_conntrack")
         assert bed.errors() == before
@@ -266,7 +266,7 @@ def test_ipvs_forwards_what_it_balances(bed: Bed, tmp_path: Path) -> None:
             ):
                 done = subprocess.run([*words, *more], text=True, capture_output=True, check=False)
                 if done.returncode:
-                    skip_or_fail("testbed", f"ipvsadm: {done.stderr.strip()}")
+                    skip_or_fail("stock-kernel", f"ipvsadm: {done.stderr.strip()}")
         manifest = through_router(bed, tmp_path, "10.94.1.2")
         assert bed.errors() == before
     assert total(manifest, "drawn") == total(manifest, "born") + skipped(manifest) >= 30

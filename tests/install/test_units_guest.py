@@ -22,7 +22,7 @@ from nsight_record.errors import Missing
 
 from conftest import ROOT, skip_or_fail
 
-pytestmark = [pytest.mark.guest, pytest.mark.slow]
+pytestmark = [pytest.mark.guest, pytest.mark.slow, pytest.mark.explicit]
 
 UNITS = ("nsight-monitor", "nsight-monitor-exporter", "nsight-flight")
 IN_GUEST = ROOT / "tests/install/units_in_guest.py"

