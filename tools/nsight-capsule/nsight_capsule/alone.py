@@ -15,8 +15,10 @@ from pathlib import Path
 from nsight_record.errors import Missing
 
 LOCK = Path("/run/nsight-capsule.lock")
-#: After a kill, its nsight-stamp still waits for packets on their way before it ends.
-_KILLED_S = 1.0
+#: At its end it unlocks in this time.
+_ENDING_S = 1.0
+#: After a kill, its nsight-stamp still waits for packets on their way, and for the kernel to detach its programs.
+_KILLED_S = 60.0
 
 
 def _locked(fd: int) -> bool:
@@ -31,12 +33,13 @@ def taken(path: Path = LOCK) -> FileIO:
     """The machine's lock. It is held until it is closed here and in every process that inherited it. Raises
     Missing, OSError."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + _KILLED_S
+    began = time.monotonic()
     while not _locked(fd):
-        if time.monotonic() < deadline:
+        holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
+        killed = holder.isdecimal() and not Path("/proc", holder).exists()
+        if time.monotonic() - began < (_KILLED_S if killed else _ENDING_S):
             time.sleep(0.02)
             continue
-        holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
         os.close(fd)
         raise Missing(
             f"another nsight-capsule runs on this machine{f', process {holder}' if holder.isdecimal() else ''}",
