@@ -34,6 +34,8 @@ from .as_read import as_read, met_ns
 from .measure import Run
 
 WEIGHT_NS = 300_000
+#: Such a run had counted as wrong before the kernel's own count was looked at.
+NEVER = "the injection never acted: as the scenario that was meant, this run is wrong"
 #: An injection that met fewer slow messages does not count as one.
 LEAST_AFFECTED = 5
 #: Time error of tracepoints in mode tracepoints, at both ends.
@@ -134,7 +136,8 @@ def score(run: Run) -> Score:
         never = [c["cause"] for c in causes if c["cause"] in scenario.without]
         alarms = OURS - set(scenario.beside)
         right = right_of_affected = not never and not [c for c in heavy if c["category"] in alarms]
-        note = "; ".join(f"machine's own: {c['cause']}" for c in heavy if c["category"] not in OURS)
+        notes = [f"machine's own: {c['cause']}" for c in heavy if c["category"] not in OURS]
+        note = "; ".join([*notes, *([NEVER] if scenario.without else [])])
     return Score(
         scenario=scenario.name,
         server=scenario.server,

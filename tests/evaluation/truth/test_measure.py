@@ -42,7 +42,7 @@ QUOTA = next(s for s in SCENARIOS if s.name == "CPU quota used up")
 
 
 def ran(directory: Path, n_throttled: int) -> Recording:
-    """A run of which the control group counted that many throttled periods."""
+    """A run in which the kernel throttled the control group so many times."""
     injection = Injection()
     injection.witness = {"nr_throttled": n_throttled, "throttled_usec": 9_000 * n_throttled}
     injection.acted = n_throttled > 0
@@ -97,6 +97,7 @@ def test_a_quota_that_was_never_used_up_makes_a_control_before_anything_is_diagn
 def test_a_control_of_the_quota_is_wrong_as_soon_as_the_quota_is_named(tmp_path: Path) -> None:
     control = ran(tmp_path, 0).scenario
     assert scored(control, ("hog", "A")).right  # it shares the core, throttled or not
+    assert "as the scenario that was meant, this run is wrong" in scored(control, ("hog", "A")).note
     assert scored(control, ("python3", "A")).right
     assert not scored(control, ("hog", "A"), ("CPU quota", "A")).right
     assert not scored(control, ("Head-of-line blocking", "A")).right
