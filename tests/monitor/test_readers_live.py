@@ -157,9 +157,9 @@ def listening(of: Link, port: int) -> socket.socket:
     return made
 
 
-def clients(of: Link, port: int) -> list[socket.socket]:
+def clients(of: Link, port: int, n: int = N) -> list[socket.socket]:
     found = []
-    for _ in range(N):
+    for _ in range(n):
         with inside(of.client):
             found.append(socket.socket())
         found[-1].settimeout(HANGS_S)
@@ -185,6 +185,18 @@ def test_connections_of_listeners_that_share_a_port_are_each_counted_once(veth: 
     assert sum(taken) == N and all(taken)
     assert watch.n("accept-queue") == N
     assert watch.result.counts["accept_without_establishment"] == 0
+
+
+def test_each_of_many_connections_that_wait_at_once_is_counted(veth: Link, port: int) -> None:
+    n = 400
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(listening(veth, port))
+        listener.listen(n)
+        with Watch("--netns", inode(veth.server), "--port", port, "--stages", "accept-queue") as watch:
+            ends = [stack.enter_context(end) for end in clients(veth, port, n)]
+            ends += [stack.enter_context(listener.accept()[0]) for _ in range(n)]
+    assert watch.result.counts["accept_without_establishment"] == 0
+    assert watch.n("accept-queue") == n
 
 
 @pytest.mark.parametrize("by", ["d", "s"], ids=["accept4", "socketcall"])

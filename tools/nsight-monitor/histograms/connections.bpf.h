@@ -6,9 +6,8 @@
 #include "calls.bpf.h"
 #include "sockets.bpf.h"
 
-#define CONNECTIONS	  4096 /* a power of two */
-#define CONNECTIONS_SHIFT (64 - 12)
-#define TCP_SYN_RECV	  3
+#define CONNECTIONS  16384 /* that wait at once */
+#define TCP_SYN_RECV 3
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -35,23 +34,27 @@ struct task_struct___files {
 #pragma clang attribute pop
 
 struct connection {
-	__u64 sk; /* its address; 0: none */
 	__u64 time;
 	__u32 group, group_epoch;
 };
 
-static struct connection connections[CONNECTIONS];
-
-static __always_inline struct connection *place_of_connection(__u64 sk)
-{
-	return &connections[(sk * 0x9e3779b97f4a7c15ull) >> CONNECTIONS_SHIFT & (CONNECTIONS - 1)];
-}
+/*
+ * By the socket's address. A connection that is never accepted stays until others need its place.
+ * It is no array with one place per hash: of 40 connections that waited, two took the place of
+ * another one.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, CONNECTIONS);
+	__type(key, __u64);
+	__type(value, struct connection);
+} connections SEC(".maps");
 
 /* The third segment of the handshake: from now on accept can return the connection. */
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(on_inet_sock_set_state, struct sock *sk, int oldstate, int newstate)
 {
-	struct connection *c;
+	struct connection c;
 	struct core *core;
 	__u64 number;
 
@@ -61,14 +64,10 @@ int BPF_PROG(on_inet_sock_set_state, struct sock *sk, int oldstate, int newstate
 	if (!core)
 		return 0;
 	number = as_number(core, AT_ESTABLISHED, sk);
-	c = place_of_connection(number);
-	c->sk = 0;
-	barrier();
-	c->time = bpf_ktime_get_ns();
-	c->group_epoch = group_epoch;
-	c->group = group_by == BY_COMM ? GROUP_NONE : group_of_socket(core, sk);
-	barrier();
-	c->sk = number;
+	c.time = bpf_ktime_get_ns();
+	c.group_epoch = group_epoch;
+	c.group = group_by == BY_COMM ? GROUP_NONE : group_of_socket(core, sk);
+	bpf_map_update_elem(&connections, &number, &c, BPF_ANY);
 	return 0;
 }
 
@@ -95,18 +94,18 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long fd)
 		return 0;
 	socket = BPF_CORE_READ(file, private_data);
 	number = (__u64)BPF_CORE_READ(socket, sk);
-	c = place_of_connection(number);
-	/* It may not be a TCP connection, or another one took its place in the table. */
-	if (!number || c->sk != number) {
+	c = bpf_map_lookup_elem(&connections, &number);
+	/* It may not be a TCP connection. */
+	if (!c) {
 		count(core, COUNT_ACCEPT_UNKNOWN);
 		return 0;
 	}
-	c->sk = 0;
 	if (group_by == BY_COMM && !bpf_get_current_comm(&key, sizeof(key)))
 		observe(core, STAGE_ACCEPT, group_of_key(core, &key), now - c->time);
 	else
 		observe(core, STAGE_ACCEPT, c->group_epoch == group_epoch ? c->group : GROUP_OTHER,
 			now - c->time);
+	bpf_map_delete_elem(&connections, &number);
 	return 0;
 }
 
