@@ -43,8 +43,9 @@ def test_no_switch_is_missing_between_two_switches_of_a_core(tmp_path: Path) -> 
     for event in found:
         if event[1] == "sched_switch":
             cpu, before, after = event[2], event[4], event[5]
-            # The idle thread has no arrival time: its start may be unknown.
-            if before and running.get(cpu, before) != before:
+            if running.get(cpu, before) != before:
                 wrong.append(event)
             running[cpu] = after
+        elif event[1] == "cpu_idle" and running.get(event[2]):
+            wrong.append(event)
     assert running and not wrong, (len(wrong), wrong[:3], info["losses"]["switches_untraced"])

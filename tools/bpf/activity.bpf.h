@@ -244,7 +244,8 @@ int BPF_PROG(on_cpu_idle, unsigned int state, unsigned int cpu)
 		return 0;
 	if (state != PWR_EVENT_EXIT) {
 		c->idle_state = state & 0xff;
-		began(&c->idle);
+		c->idle = bpf_ktime_get_ns();
+		idle_begins(c, c->idle);
 	} else {
 		ended(c, &c->idle, NSR_IDLE, c->idle_state);
 	}

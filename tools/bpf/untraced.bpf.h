@@ -50,11 +50,38 @@ static __always_inline __u64 untraced_state(struct nsr_control *c)
 	return (BPF_CORE_READ(gone, __state) & TASK_REPORT) | NSR_UNTRACED;
 }
 
+static __always_inline void runs(struct nsr_control *c, struct task_struct *task, __u64 now)
+{
+	c->running.task = (__u64)task;
+	c->running.tid = (__u32)task->pid;
+	c->running.since = now;
+}
+
+static __always_inline void put_untraced(struct nsr_control *c, struct task_struct *next,
+					 __u64 time)
+{
+	put1(c, NSR_SWITCH, time,
+	     (__u64)next->pid | c->running.tid << NSR_TID_BITS |
+		     untraced_state(c) << 2 * NSR_TID_BITS);
+}
+
+/* A core that begins to idle while it seems to run a thread switched to the idle thread just now. */
+static __always_inline void idle_begins(struct nsr_control *c, __u64 now)
+{
+	struct task_struct *idle = bpf_get_current_task_btf();
+
+	if (!c->running.task || c->running.task == (__u64)idle || idle->pid ||
+	    c->running.since < watched_from)
+		return;
+	put_untraced(c, idle, now);
+	runs(c, idle, now);
+}
+
 /* Before the record of a switch: one of the switch before it, if that was not seen. */
 static __always_inline void switch_follows(struct nsr_control *c, struct task_struct *prev,
 					   struct task_struct *next, __u64 now)
 {
-	__u64 gone = c->running.tid, time;
+	__u64 time;
 
 	/* The thread's address is compared, since execve(2) changes its number. */
 	if (c->running.task && c->running.task != (__u64)prev && c->running.since >= watched_from &&
@@ -64,13 +91,9 @@ static __always_inline void switch_follows(struct nsr_control *c, struct task_st
 	    bpf_core_field_exists(prev->sched_info.last_arrival)) {
 		time = untraced_time(c, prev, now);
 		if (time > c->running.since)
-			put1(c, NSR_SWITCH, time,
-			     (__u64)prev->pid | gone << NSR_TID_BITS |
-				     untraced_state(c) << 2 * NSR_TID_BITS);
+			put_untraced(c, prev, time);
 	}
-	c->running.task = (__u64)next;
-	c->running.tid = (__u32)next->pid;
-	c->running.since = now;
+	runs(c, next, now);
 }
 
 #endif

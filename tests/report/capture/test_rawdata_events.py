@@ -61,6 +61,21 @@ def test_switch_that_no_tracepoint_showed_has_its_place_and_is_counted(tmp_path:
     assert info["losses"]["switches_untraced"] == 1
 
 
+@pytest.mark.parametrize("told", [2003, 2500], ids=["late", "very-late"])
+def test_switch_that_no_tracepoint_showed_comes_before_what_the_core_did_then(
+    tmp_path: Path, told: int
+) -> None:
+    """The scheduler's time is some microseconds late. The thread that left had made the first wake-up, but not the idling."""
+    content = (
+        RUNS + rf.waking(1500, 8, 7, 0) + rf.pair("IDLE", 2000, 2600, 1)
+        + rf.switch(told, 7, 0, state=0x201) + rf.switch(3000, 0, 8)
+    )  # fmt: skip
+    found, _, _ = made(tmp_path, TASKS, cpu0=content)
+    assert [event[:2] for event in found if event[0] > 1000] == [
+        (1500, "sched_waking"), (1999, "sched_switch"), (2000, "cpu_idle"), (2600, "cpu_idle"), (3000, "sched_switch"),
+    ]  # fmt: skip
+
+
 def test_wake_ups_and_migration(tmp_path: Path) -> None:
     found, _, info = made(
         tmp_path,

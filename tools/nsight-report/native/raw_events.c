@@ -311,9 +311,7 @@ static void put_one(struct merge *m, struct raw_file *file, struct nsight_event 
 	raw_put(m, ev);
 }
 
-/* The thread that must be running on the core, according to a record that is not a switch; -1: it
- * does not show that. */
-static int32_t told_thread(const struct raw_item *item, const unsigned char *p)
+int32_t raw_told_thread(const struct raw_item *item, const unsigned char *p)
 {
 	switch (item->type) {
 	case NSR_IDLE:
@@ -344,7 +342,7 @@ void raw_put_item(struct merge *m, struct raw_file *file, const struct raw_item 
 	/* Some machines do not trace every switch, to and from idle or their own agent: then the
 	 * next records belong to another thread. */
 	if (item->role < ROLE_GAP && file->cpu != NSR_NO_CPU)
-		told = told_thread(item, raw_at(file, item));
+		told = raw_told_thread(item, raw_at(file, item));
 	if (told >= 0 && told != file->tid)
 		raw_runs(m, file, told);
 	set_tid(m, &ev, file->tid);

@@ -53,6 +53,9 @@ static inline void raw_put(struct merge *m, const struct nsight_event *ev)
 
 /* From now on the core of file runs this thread; -1: unknown. */
 void raw_runs(struct merge *m, struct raw_file *file, int32_t tid);
+/* The thread that must be running on the core, according to a record that is not a switch; -1: it
+ * does not show that. */
+int32_t raw_told_thread(const struct raw_item *item, const unsigned char *p);
 /* Write the events of an item whose time has come. */
 void raw_put_item(struct merge *m, struct raw_file *file, const struct raw_item *item);
 /* raw_names.c: x86's vector numbers; strings: for an interrupt, and for the reader of a port (if no

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Sorts the items of one core by time, with pairs nested. */
+#include "raw_events.h"
 #include "raw_file.h"
 #include "util.h"
 
@@ -225,6 +226,40 @@ static void order_group(const struct raw_file *file, struct group *group, struct
 		items[i] = group->placed[i].item;
 }
 
+/*
+ * The time of a switch that no tracepoint showed is the scheduler's, and may be some microseconds
+ * late. What was written after the switch before it, and after the last record of the thread that
+ * left, came after it. (Of a system call only its end did.)
+ */
+static void place_untraced(struct raw_file *file)
+{
+	uint64_t since = 0, first = UINT64_MAX;
+	int32_t runs = -1, told;
+
+	for (size_t i = 0; i < file->n_items; i++) {
+		struct raw_item *item = &file->items[i];
+		bool call = item->type == NSR_SYSCALL || item->type == NSR_SWITCH_SYSCALL;
+		const unsigned char *p;
+
+		if (item->role >= ROLE_GAP || item->type == NSR_STEAL)
+			continue;
+		p = raw_at(file, item);
+		if (is_switch(item)) {
+			if (raw_word(p, 1) >> (2 * NSR_TID_BITS) & NSR_UNTRACED && item->ts >= first)
+				item->ts = first - 1;
+			since = item->ts;
+			first = UINT64_MAX;
+			runs = raw_next_tid(p);
+			continue;
+		}
+		told = raw_told_thread(item, p);
+		if (told >= 0 && told == runs)
+			first = UINT64_MAX;
+		else if (item->ts > since && item->ts < first && !(call && item->role == ROLE_BEGIN))
+			first = item->ts;
+	}
+}
+
 /* The thread that a record names on a core without any switch; it ran there all the time */
 static int32_t only_thread(const struct raw_file *file)
 {
@@ -316,6 +351,7 @@ void raw_file_order(struct raw_file *file)
 	struct group group = {0};
 	size_t n;
 
+	place_untraced(file);
 	sort_by_time(file->items, file->n_items);
 	place_steals(file);
 	for (size_t i = 0; i < file->n_items; i += n) {
