@@ -81,7 +81,7 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
 
 	if (!c)
 		return 0;
-	switch_follows(c, prev, next, now);
+	switch_follows(c, prev, next, preempt || !prev_state, now);
 	put_counters(c, now);
 	look_for_steal(c, prev, now);
 	quota_wait_ended(c, prev, now);
@@ -112,6 +112,7 @@ static __always_inline int waking(struct task_struct *task, __u64 is_new)
 	if (!c)
 		return 0;
 	quota_wait_begins(task);
+	is_woken(task->pid);
 	put1(c, NSR_WAKING, now,
 	     (__u64)task->pid | (bpf_get_current_pid_tgid() & 0x3fffff) << NSR_TID_BITS |
 		     (__u64)(task->thread_info.cpu & 0xffff) << 2 * NSR_TID_BITS |
@@ -244,8 +245,7 @@ int BPF_PROG(on_cpu_idle, unsigned int state, unsigned int cpu)
 		return 0;
 	if (state != PWR_EVENT_EXIT) {
 		c->idle_state = state & 0xff;
-		c->idle = bpf_ktime_get_ns();
-		idle_begins(c, c->idle);
+		c->idle = idle_begins(c);
 	} else {
 		ended(c, &c->idle, NSR_IDLE, c->idle_state);
 	}

@@ -80,6 +80,7 @@ struct task_struct {
 		unsigned long pcount;		 /* how often it got a core */
 		unsigned long long run_delay;	 /* ns that it was runnable and not running */
 		unsigned long long last_arrival; /* the run queue's clock when it got the core */
+		unsigned long long last_queued; /* the same when it became runnable; 0: it is not */
 	} sched_info;
 };
 

@@ -19,13 +19,14 @@
 
 #include <linux/types.h>
 
-#define NSR_UNIT       16
-#define NSR_PAGE_UNITS 256
-#define NSR_MAX_UNITS  7
-#define NSR_TIME_BITS  48
-#define NSR_DUR_BITS   40    /* 18 minutes; a longer duration is recorded as this maximum */
-#define NSR_TID_BITS   22    /* PID_MAX_LIMIT of 64-bit kernels */
-#define NSR_UNTRACED   0x200 /* in the state of a SWITCH */
+#define NSR_UNIT	    16
+#define NSR_PAGE_UNITS	    256
+#define NSR_MAX_UNITS	    7
+#define NSR_TIME_BITS	    48
+#define NSR_DUR_BITS	    40	  /* 18 minutes; a longer duration is recorded as this maximum */
+#define NSR_TID_BITS	    22	  /* PID_MAX_LIMIT of 64-bit kernels */
+#define NSR_UNTRACED	    0x200 /* in the state of a SWITCH */
+#define NSR_WAKING_UNTRACED (1ull << 61)
 
 /* clang-format off */
 /*
@@ -36,7 +37,8 @@
  *                 fired, and the time is what the scheduler noted
  * SWITCH_SYSCALL  the same; 48 time when the previous one entered its system call (0: unknown,
  *                 system calls are not recorded), 16 its number; first argument
- * WAKING          22 tid that is woken, 22 tid that wakes, 16 core on which it ran last, 1: it is new
+ * WAKING          22 tid that is woken, 22 tid that wakes, 16 core on which it ran last, 1: it is new,
+ *                 1: no tracepoint fired; the time is what the scheduler noted, and the waker unknown
  * MIGRATE         22 tid, 16 new core, 16 old one
  * SOFTIRQ         40 ns that it took, 24 vector
  * IRQ             40 ns that it took, 24 number

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Switches that no tracepoint shows. Some hosts run no program at a tracepoint while a thread of
- * their first process is the current one: its switch away is not seen, only the next one on that
- * core, from a thread that seems never to have got it. The scheduler notes when it did.
+ * Switches and wake-ups that no tracepoint shows. Some hosts run no program at a tracepoint while a
+ * thread of their first process is the current one: its switch away is not seen, only the next one
+ * on that core, from a thread that seems never to have got it; nor is a wake-up by it, or by an
+ * interrupt meanwhile. The scheduler notes when a thread got a core, and when it became runnable.
  */
 #ifndef NSIGHT_UNTRACED_BPF_H
 #define NSIGHT_UNTRACED_BPF_H
@@ -42,6 +43,78 @@ static __always_inline __u64 untraced_time(struct nsr_control *c, struct task_st
 	return monotonic_of(queue->clock_task, BPF_CORE_READ(gone, se.exec_start), now);
 }
 
+/*
+ * The last wake-up of a thread, until it gets a core, and when it left its last core. Threads with
+ * the same low bits of their numbers share a place, so one may be told twice, or not at all.
+ */
+#define PLACES 4096
+static struct {
+	__u32 woken; /* tid; 0: none */
+	__u32 left;  /* tid */
+	__u64 run_delay;
+} places[PLACES];
+static __u64 switches_since; /* the first switch */
+
+static __always_inline void is_woken(__u32 tid)
+{
+	places[tid & (PLACES - 1)].woken = tid;
+}
+
+static __always_inline void leaves_core(struct task_struct *task, bool runnable)
+{
+	__u32 at = task->pid & (PLACES - 1);
+
+	if (runnable)
+		places[at].woken = task->pid;
+	places[at].left = task->pid;
+	if (bpf_core_field_exists(task->sched_info.run_delay))
+		places[at].run_delay = task->sched_info.run_delay;
+}
+
+/* The thread gets a core. Was its wake-up missed? */
+static __always_inline bool gets_core(__u32 tid)
+{
+	__u32 woken = places[tid & (PLACES - 1)].woken;
+
+	if (woken == tid)
+		places[tid & (PLACES - 1)].woken = 0;
+	return tid && !woken;
+}
+
+static __always_inline void put_wake_up(struct nsr_control *c, struct task_struct *task, __u64 time)
+{
+	if (time > switches_since)
+		put1(c, NSR_WAKING, time,
+		     (__u64)task->pid | (__u64)bpf_get_smp_processor_id() << 2 * NSR_TID_BITS |
+			     NSR_WAKING_UNTRACED);
+}
+
+/* At a switch to next: write its wake-up, if none was seen. */
+static __always_inline void wake_up_precedes(struct nsr_control *c, struct task_struct *prev,
+					     struct task_struct *next, __u64 now)
+{
+	if (!switches_since)
+		switches_since = now;
+	if (gets_core(next->pid) && bpf_core_field_exists(next->sched_info.last_queued) &&
+	    bpf_core_field_exists(struct rq, clock) &&
+	    bpf_core_field_exists(struct sched_entity, cfs_rq) &&
+	    bpf_core_field_exists(struct cfs_rq, rq))
+		put_wake_up(c, next,
+			    monotonic_of(prev->se.cfs_rq->rq->clock, next->sched_info.last_queued,
+					 now));
+}
+
+/* The same if the switch, at that time, was not seen either: it waited for as long as the
+ * scheduler's sum grew. */
+static __always_inline void wake_up_preceded(struct nsr_control *c, struct task_struct *task,
+					     __u64 time)
+{
+	__u32 at = task->pid & (PLACES - 1);
+
+	if (gets_core(task->pid) && places[at].left == (__u32)task->pid)
+		put_wake_up(c, task, time - (task->sched_info.run_delay - places[at].run_delay));
+}
+
 /* Its state now: it may have been woken since. */
 static __always_inline __u64 untraced_state(struct nsr_control *c)
 {
@@ -65,21 +138,27 @@ static __always_inline void put_untraced(struct nsr_control *c, struct task_stru
 		     untraced_state(c) << 2 * NSR_TID_BITS);
 }
 
-/* A core that begins to idle while it seems to run a thread switched to the idle thread just now. */
-static __always_inline void idle_begins(struct nsr_control *c, __u64 now)
+/*
+ * A core that begins to idle while it seems to run a thread has switched to the idle thread just
+ * now. Returns the time.
+ */
+static __always_inline __u64 idle_begins(struct nsr_control *c)
 {
 	struct task_struct *idle = bpf_get_current_task_btf();
+	__u64 now = bpf_ktime_get_ns();
 
-	if (!c->running.task || c->running.task == (__u64)idle || idle->pid ||
-	    c->running.since < watched_from)
-		return;
-	put_untraced(c, idle, now);
-	runs(c, idle, now);
+	if (c->running.task && c->running.task != (__u64)idle && !idle->pid &&
+	    c->running.since >= watched_from) {
+		put_untraced(c, idle, now);
+		runs(c, idle, now);
+	}
+	return now;
 }
 
-/* Before the record of a switch: one of the switch before it, if that was not seen. */
+/* Before the record of a switch: those of the switch before it, and of next's wake-up, if they were
+ * not seen. */
 static __always_inline void switch_follows(struct nsr_control *c, struct task_struct *prev,
-					   struct task_struct *next, __u64 now)
+					   struct task_struct *next, bool stays_runnable, __u64 now)
 {
 	__u64 time;
 
@@ -90,10 +169,14 @@ static __always_inline void switch_follows(struct nsr_control *c, struct task_st
 	    bpf_core_field_exists(struct cfs_rq, rq) &&
 	    bpf_core_field_exists(prev->sched_info.last_arrival)) {
 		time = untraced_time(c, prev, now);
-		if (time > c->running.since)
+		if (time > c->running.since) {
+			wake_up_preceded(c, prev, time);
 			put_untraced(c, prev, time);
+		}
 	}
 	runs(c, next, now);
+	leaves_core(prev, stays_runnable);
+	wake_up_precedes(c, prev, next, now);
 }
 
 #endif

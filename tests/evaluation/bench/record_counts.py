@@ -21,7 +21,13 @@ _FILE_BYTES, _BLOCK, _TALLY = 32, struct.Struct("<IHHIIQQ"), struct.Struct("<QQQ
 _COUNTS, _END, _N_COUNTS = 2, 3, 5
 _MESSAGE, _SEND = 0x80, 3
 #: Losses of nsight-rawdata that are not about whether a record is there.
-_WHAT_RECORDS_SAY = ("steal_without_place", "saturated", "enters_missing", "switches_untraced")
+_WHAT_RECORDS_SAY = (
+    "steal_without_place",
+    "saturated",
+    "enters_missing",
+    "switches_untraced",
+    "wake_ups_untraced",
+)
 
 
 class RecordCounts:
@@ -83,6 +89,7 @@ class RecordCounts:
                 "saturated",
                 "enters_missing",
                 "switches_untraced",
+                "wake_ups_untraced",
             ):
                 yield f"nsight-rawdata: {name} is {n:,}, not {expected.get(name, 0):,}"
 

@@ -54,8 +54,8 @@ def switch_syscall(
     return record(TYPE["SWITCH_SYSCALL"], ts, word, (entered & _TIME) | number << 48, argument)
 
 
-def waking(ts: int, woken: int, waker: int, cpu: int, new: bool = False) -> bytes:
-    return record(TYPE["WAKING"], ts, woken | waker << 22 | cpu << 44 | new << 60)
+def waking(ts: int, woken: int, waker: int, cpu: int, new: bool = False, untraced: bool = False) -> bytes:
+    return record(TYPE["WAKING"], ts, woken | waker << 22 | cpu << 44 | new << 60 | untraced << 61)
 
 
 def migrate(ts: int, tid: int, to: int, origin: int) -> bytes:

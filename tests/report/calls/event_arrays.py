@@ -67,9 +67,10 @@ def array(*events: Event) -> npt.NDArray[np.void]:
     return made[np.argsort(made["ts"], kind="stable")]
 
 
-def build(*events: Event) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
+def build(*events: Event, recorder: str = "perf") -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
     """calls, contexts, thread_states and losses of the events."""
-    return calls.build(Decoded(array(*events), STRINGS, "monotonic", {}), SYSCALLS)
+    info = {"losses": {"wake_ups_untraced": 0}} if recorder == "bpf" else {}
+    return calls.build(Decoded(array(*events), STRINGS, "monotonic", info), SYSCALLS)
 
 
 def nesting(table: pa.Table) -> list[tuple[Any, ...]]:

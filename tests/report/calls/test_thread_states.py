@@ -222,6 +222,36 @@ def test_old_wake_up_of_a_running_thread_does_not_count_as_one() -> None:
     assert counted(losses)["missing sched_waking event"] == 1
 
 
+def test_wake_up_long_before_the_switch_counts_if_no_wake_up_is_missing() -> None:
+    """The host took the core away while the thread was falling asleep; the BPF recorder writes every wake-up."""
+    far = 100_000
+    _, _, table, losses = build(
+        switch(0, 0, 10),
+        event(40, "page_fault_user", 20, cpu=1),
+        wake(50, 10, by=20, target=0, cpu=1),
+        switch(far, 10, 11, state=S),
+        switch(far + 50, 11, 10),
+        event(far + 90, "page_fault_user", 10),
+        recorder="bpf",
+    )
+    assert states(table, 10)[1] == ("runnable", 0, far, far + 50)
+    assert "missing sched_waking event" not in counted(losses)
+
+
+def test_wake_up_by_an_unknown_thread_begins_the_run_queue_latency() -> None:
+    _, _, table, losses = build(
+        switch(0, 0, 10),
+        switch(100, 10, 11, state=S),
+        wake(200, 10, by=-1, target=0),
+        switch(340, 11, 10),
+        LAST,
+        recorder="bpf",
+    )
+    assert states(table, 10)[1:3] == [("sleeping", 0, 100, 200), ("runnable", 0, 200, 340)]
+    assert rows(table, 10)[2]["waker_tid"] == -1
+    assert not {"missing sched_waking event", "context switch not seen"} & set(counted(losses))
+
+
 def test_unseen_wake_up_leaves_the_wait_in_the_sleep_and_is_counted() -> None:
     _, _, table, losses = build(switch(0, 0, 10), switch(100, 10, 11, state=S), switch(200, 11, 10), LAST)
     assert states(table, 10)[1] == ("sleeping", 0, 100, 200)

@@ -76,6 +76,21 @@ def test_switch_that_no_tracepoint_showed_comes_before_what_the_core_did_then(
     ]  # fmt: skip
 
 
+def test_wake_up_that_no_tracepoint_showed_has_no_waker_and_moves_with_its_switch(tmp_path: Path) -> None:
+    """Its time is the scheduler's, too. It says nothing about the thread that runs on its core."""
+    content = (
+        RUNS + rf.pair("SOFTIRQ", 2000, 2100, 3)
+        + rf.waking(1800, 8, 0, 0, untraced=True) + rf.switch(2400, 7, 8, state=0x201)
+        + rf.waking(2700, 7, 0, 0, untraced=True) + rf.switch(3000, 8, 7)
+    )  # fmt: skip
+    found, _, info = made(tmp_path, TASKS, cpu0=content)
+    assert [event[:3] + event[4:6] for event in found if event[0] > 1000] == [
+        (1399, "sched_waking", 0, -1, 8), (1999, "sched_switch", 0, 7, 8), (2000, "softirq_entry", 0, 8, 3),
+        (2100, "softirq_exit", 0, 8, 3), (2700, "sched_waking", 0, -1, 7), (3000, "sched_switch", 0, 8, 7),
+    ]  # fmt: skip
+    assert (info["losses"]["switches_untraced"], info["losses"]["wake_ups_untraced"]) == (1, 2)
+
+
 def test_wake_ups_and_migration(tmp_path: Path) -> None:
     found, _, info = made(
         tmp_path,

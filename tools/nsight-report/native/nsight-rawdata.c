@@ -240,6 +240,7 @@ static void write_losses(FILE *f, const struct raw_recording *rec, uint64_t miss
 		{"saturated", l->saturated},
 		{"enters_missing", l->enters_missing},
 		{"switches_untraced", l->switches_untraced},
+		{"wake_ups_untraced", l->wake_ups_untraced},
 		{"steal_without_place", l->steal_without_place},
 		{"strings_rejected", rec->strings.rejected},
 	};

@@ -236,7 +236,8 @@ static void put_one(struct merge *m, struct raw_file *file, struct nsight_event 
 
 	switch (item->type) {
 	case NSR_WAKING:
-		set_tid(m, ev, raw_prev_tid(p));
+		set_tid(m, ev, raw_told_thread(item, p));
+		m->rec->losses.wake_ups_untraced += !!(w & NSR_WAKING_UNTRACED);
 		ev->kind = w >> 60 & 1 ? K_SCHED_WAKEUP_NEW : K_SCHED_WAKING;
 		ev->a = raw_next_tid(p);
 		ev->b = w >> 44 & 0xffff;
@@ -317,7 +318,7 @@ int32_t raw_told_thread(const struct raw_item *item, const unsigned char *p)
 	case NSR_IDLE:
 		return 0;
 	case NSR_WAKING:
-		return raw_prev_tid(p);
+		return raw_word(p, 1) & NSR_WAKING_UNTRACED ? -1 : raw_prev_tid(p);
 	case NSR_MEMORY:
 		return raw_syscall_tid(p);
 	case NSR_SYSCALL: /* it is not certain that it begins there */

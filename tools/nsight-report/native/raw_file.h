@@ -58,6 +58,7 @@ struct raw_losses {
 	uint64_t saturated;	      /* pairs that began too early for a record */
 	uint64_t enters_missing;      /* system calls whose begin is on no known core */
 	uint64_t switches_untraced;   /* without a tracepoint, as the scheduler noted them */
+	uint64_t wake_ups_untraced;   /* the same */
 	uint64_t steal_without_place; /* ns of steal time whose place is unknown */
 };
 

@@ -233,7 +233,8 @@ static void order_group(const struct raw_file *file, struct group *group, struct
  */
 static void place_untraced(struct raw_file *file)
 {
-	uint64_t since = 0, first = UINT64_MAX;
+	uint64_t since = 0, first = UINT64_MAX, late;
+	struct raw_item *woken = NULL; /* by nobody who is known, for the next switch */
 	int32_t runs = -1, told;
 
 	for (size_t i = 0; i < file->n_items; i++) {
@@ -245,17 +246,28 @@ static void place_untraced(struct raw_file *file)
 			continue;
 		p = raw_at(file, item);
 		if (is_switch(item)) {
-			if (raw_word(p, 1) >> (2 * NSR_TID_BITS) & NSR_UNTRACED && item->ts >= first)
-				item->ts = first - 1;
+			late = raw_word(p, 1) >> (2 * NSR_TID_BITS) & NSR_UNTRACED &&
+					       item->ts >= first
+				       ? item->ts - first + 1
+				       : 0;
+			item->ts -= late;
+			if (woken && woken->ts > late)
+				woken->ts -= late;
 			since = item->ts;
 			first = UINT64_MAX;
 			runs = raw_next_tid(p);
+			woken = NULL;
+			continue;
+		}
+		if (item->type == NSR_WAKING && raw_word(p, 1) & NSR_WAKING_UNTRACED) {
+			woken = item;
 			continue;
 		}
 		told = raw_told_thread(item, p);
 		if (told >= 0 && told == runs)
 			first = UINT64_MAX;
-		else if (item->ts > since && item->ts < first && !(call && item->role == ROLE_BEGIN))
+		else if (item->ts > since && item->ts < first &&
+			 !(call && item->role == ROLE_BEGIN))
 			first = item->ts;
 	}
 }
@@ -269,7 +281,7 @@ static int32_t only_thread(const struct raw_file *file)
 		if (item->type == NSR_SYSCALL)
 			return raw_syscall_tid(raw_at(file, item));
 		if (item->type == NSR_WAKING)
-			return raw_prev_tid(raw_at(file, item));
+			return raw_told_thread(item, raw_at(file, item));
 	}
 	if (file->n_messages) {
 		struct nsr_message message;

@@ -31,5 +31,6 @@ def build(
     nesting = contexts.nest(decoded.events, decoded.source)
     calls, intervals = contexts.tables(nesting, decoded.strings, syscall_names or {})
     contexts.account(nesting.repairs, ledger, decoded.source)
-    states = thread_states.build(decoded.events, nesting.calls, decoded.strings, ledger)
+    complete = "wake_ups_untraced" in decoded.info.get("losses", {})
+    states = thread_states.build(decoded.events, nesting.calls, decoded.strings, ledger, complete)
     return calls, intervals, states, ledger.table()

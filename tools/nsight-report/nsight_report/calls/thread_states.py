@@ -91,12 +91,16 @@ class _Line:
 
 
 def build(
-    events: npt.NDArray[np.void], calls: npt.NDArray[np.void], strings: list[str], ledger: Ledger
+    events: npt.NDArray[np.void],
+    calls: npt.NDArray[np.void],
+    strings: list[str],
+    ledger: Ledger,
+    complete: bool = False,
 ) -> pa.Table:
     """Table ``thread_states`` of schema.py.
 
-    ``events``: array of perf_data.EVENT; ``calls``: array of contexts.CALL made of them. A
-    thread's intervals tile the time from its creation or the first event until the last event.
+    ``events``: array of perf_data.EVENT; ``calls``: array of contexts.CALL made of them; ``complete``: the
+    recorder writes wake-ups that no tracepoint showed, too. A thread's intervals tile the time from its creation or the first event until the last event.
     """
     timed = events[(events["ts"] > 0) & (events["kind"] != CODE["exit"])]
     first, last = (int(timed["ts"][0]), int(timed["ts"][-1])) if len(timed) else (0, 0)
@@ -107,7 +111,9 @@ def build(
     runs = _find_runs(events, timed, calls, wakes, first, ledger)
     line = _time_line(runs, wakes, timed[timed["kind"] == CODE["sched_migrate_task"]])
     told = timed[timed["kind"] == CODE["cpu_quota"]]
-    table, n_placed = _intervals(runs, wakes, line, last, _without_quota(runs, told), strings, ledger)
+    table, n_placed = _intervals(
+        runs, wakes, line, last, _without_quota(runs, told), strings, ledger, complete
+    )
     ledger.add("quota_wait_placed", n_placed)
     ledger.add("quota_wait_unknown", len(told) - n_placed)
     return table
@@ -235,6 +241,7 @@ def _intervals(
     quota: Ints,
     strings: list[str],
     ledger: Ledger,
+    complete: bool,
 ) -> tuple[pa.Table, int]:
     """The table, and the number of waits that include time without CPU quota."""
     n_rows, at = len(runs.tid), np.arange(len(line.ts))
@@ -262,7 +269,8 @@ def _intervals(
     early = np.full(n_rows, -1)
     early[row[is_wake & ~off_core]] = at[is_wake & ~off_core]
     overtaken = (woken_by < 0) & (early >= 0) & returns & ~preempted & (runs.state != UNKNOWN)
-    overtaken &= runs.end - line.ts[early] < _OVERTAKEN_NS
+    # If no wake-up is missing, the last one before the switch must be it, however long the host took the core away.
+    overtaken &= complete | (runs.end - line.ts[early] < _OVERTAKEN_NS)
     woken_by[overtaken] = early[overtaken]
     woken = (woken_by >= 0) & ~preempted
 

@@ -99,7 +99,8 @@ def _wakers(
     woken = at >= 0
     woken[woken] = wakes["ts"][at[woken]].astype(np.int64) == end[woken]
     wake = wakes[at[woken]]
-    cpu, ts = wake["cpu"].astype(np.int64), wake["ts"].astype(np.int64)
+    # If its tracepoint did not fire, it is known when it happened, but not where.
+    cpu, ts = np.where(wake["tid"] < 0, -1, wake["cpu"].astype(np.int64)), wake["ts"].astype(np.int64)
 
     cores, starts = (contexts[n].to_numpy().astype(np.int64) for n in ("cpu", "start_ns"))
     place = as_of(cores, starts, cpu, ts)
