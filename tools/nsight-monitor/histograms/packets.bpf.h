@@ -196,7 +196,7 @@ int BPF_PROG(on_tcp_probe, struct sock *sk, const struct sk_buff *skb)
 	core->tcp_ifindex = skb->skb_iif;
 	/* From here on the core keeps the time; the buffer may go to another packet. */
 	if (arrival)
-		p->buffer = 0;
+		p->state = PACKET_NONE;
 	if (!from_device)
 		return 0;
 	if (!wanted(STAGE_TCP_START) || is_short_queue(sk))
@@ -267,7 +267,7 @@ int BPF_PROG(on_kfree_skb, struct sk_buff *skb)
 	p = place_of(buffer);
 	if (!is_known(p, buffer, PACKET_ENQUEUED))
 		return 0;
-	p->buffer = 0;
+	p->state = PACKET_NONE;
 	count(core, COUNT_QDISC_DROPPED);
 	return 0;
 }
@@ -365,7 +365,7 @@ int BPF_PROG(on_consume_skb, struct sk_buff *skb)
 	if (!is_known(p, buffer, PACKET_SENT) || !p->group_and_1)
 		return 0;
 	observe(core, STAGE_COMPLETION, p->group_and_1 - 1, bpf_ktime_get_ns() - p->time);
-	p->buffer = 0;
+	p->state = PACKET_NONE;
 	return 0;
 }
 

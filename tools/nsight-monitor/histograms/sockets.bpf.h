@@ -158,11 +158,11 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 	if (!arrived.time) {
 		/* A datagram, or a segment that tcp_probe has not seen: it is the last one. */
 		buffer = buffer_of(core, AT_HANDOFF, newest);
-		p = place_of(buffer);
 		/* The buffer is new if the packet was cut out of one that held several. */
 		if (!tcp && core->merged_arrival)
 			remember(buffer, PACKET_RECEIVED, core->merged_arrival, 0,
 				 core->merged_on_device);
+		p = place_of(buffer);
 		is_its = has_arrived(core, p, buffer, now);
 		if (is_its && is_from_device(newest, p, is_its)) {
 			arrived.time = p->time;

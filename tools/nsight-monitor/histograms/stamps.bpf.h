@@ -1,18 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * When a packet arrived. A program cannot write into a packet, so its times are kept in a table of
- * fixed size. The address of the packet's buffer gives the place (the verifier allows no arithmetic
- * on the address of the packet itself). While a packet waits in a socket, no other packet has its
- * buffer, except copies of itself, so an entry under that address belongs to it. If another packet
- * took a place, that is counted.
+ * fixed size, by the address of the packet's buffer (the verifier allows no arithmetic on the
+ * address of the packet itself). While a packet waits in a socket, no other packet has its buffer,
+ * except copies of itself, so an entry under that address belongs to it.
+ *
+ * The address gives a set of places, and the one of them to look at first. An entry that is no
+ * longer needed keeps its address: buffers are used again, and then find their place at once. If
+ * all places of a set are needed, the oldest entry that does not wait in a socket is replaced,
+ * then the oldest one; what is missing later is counted.
  */
 #ifndef NSIGHT_MONITOR_STAMPS_BPF_H
 #define NSIGHT_MONITOR_STAMPS_BPF_H
 
 #include "latency.bpf.h"
 
-#define PACKETS		  8192 /* a power of two */
-#define PACKETS_SHIFT	  (64 - 13)
+#define PACKETS		  65536 /* a power of two */
+#define PACKETS_SHIFT	  (64 - 16)
+#define WAYS		  4 /* places of a set: two cache lines */
+#define CLAIMED		  1 /* no buffer's address: the entry is being written */
+#define NO_PLACE	  PACKETS
 #define STALE_NS	  10000000000ull
 #define CLOCK_OF_ARRIVALS 0 /* SKB_CLOCK_REALTIME */
 #define CLOCK_OF_DELIVERY 1 /* SKB_CLOCK_MONOTONIC */
@@ -24,6 +31,7 @@
 volatile __s64 realtime_offset;
 
 enum packet_state {
+	PACKET_NONE,	 /* the entry is not needed any more */
 	PACKET_SENT,	 /* a virtual device got it; time: when */
 	PACKET_ENQUEUED, /* a queueing discipline got it; time: when */
 	PACKET_PORT,	 /* received by a port of a bridge; time: arrival */
@@ -44,7 +52,7 @@ struct packet {
 	};
 };
 
-static struct packet packets[PACKETS];
+static struct packet packets[PACKETS] __attribute__((aligned(WAYS * sizeof(struct packet))));
 
 /*
  * The address of its buffer as a number. The verifier allows no arithmetic on pointers, but takes a
@@ -65,9 +73,29 @@ static __always_inline __u64 buffer_of(struct core *core, enum program program,
 	return as_number(core, program, skb->head);
 }
 
+/* The place to look at first. It and the others of its set differ in the lowest bits. */
+static __always_inline __u32 first_place(__u64 buffer)
+{
+	return (buffer * 0x9e3779b97f4a7c15ull) >> PACKETS_SHIFT & (PACKETS - 1);
+}
+
+/* The other place of its set that has the buffer; else the first one, which has not. */
+static __noinline struct packet *other_place_of(__u64 buffer)
+{
+	__u32 first = first_place(buffer);
+
+	for (int i = 1; i < WAYS; i++)
+		if (packets[first ^ i].buffer == buffer)
+			return &packets[first ^ i];
+	return &packets[first];
+}
+
+/* The place that has the buffer, or one with another buffer. */
 static __always_inline struct packet *place_of(__u64 buffer)
 {
-	return &packets[(buffer * 0x9e3779b97f4a7c15ull) >> PACKETS_SHIFT & (PACKETS - 1)];
+	struct packet *p = &packets[first_place(buffer)];
+
+	return p->buffer == buffer ? p : other_place_of(buffer);
 }
 
 /* Whether the buffer is known, in this state. */
@@ -85,7 +113,7 @@ static __always_inline bool has_arrived(struct core *core, struct packet *p, __u
 		return false;
 	if ((__s64)(now - p->time) < (__s64)STALE_NS)
 		return true;
-	p->buffer = 0;
+	p->state = PACKET_NONE;
 	count(core, COUNT_ARRIVAL_STALE);
 	return false;
 }
@@ -103,7 +131,47 @@ static __always_inline void forget(__u64 buffer)
 	struct packet *p = place_of(buffer);
 
 	if (p->buffer == buffer)
-		p->buffer = 0;
+		p->state = PACKET_NONE;
+}
+
+/* A datagram that waits in a socket, or was read by now */
+static __always_inline bool is_handed_off(const struct packet *p)
+{
+	return p->state == PACKET_RECEIVED && p->handoff;
+}
+
+/*
+ * A place for a buffer that has none, claimed; NO_PLACE: others were faster. Another core, or a
+ * program that interrupts this one, may look for a place in the same set: only one of them gets it.
+ */
+static __noinline __u32 claim(__u64 buffer)
+{
+	__u32 first = first_place(buffer), best = first;
+	__u64 age = ~0ull, found = 0;
+
+	for (int i = 0; i < WAYS; i++) {
+		const struct packet *p = &packets[first ^ i];
+		__u64 has = p->buffer, order;
+
+		if (has == CLAIMED)
+			continue;
+		if (p->state == PACKET_NONE) {
+			best = first ^ i;
+			found = has;
+			age = 0;
+			break;
+		}
+		order = p->time | (is_handed_off(p) ? 1ull << 63 : 0);
+		if (order < age) {
+			best = first ^ i;
+			found = has;
+			age = order;
+		}
+	}
+	if (age == ~0ull ||
+	    __sync_val_compare_and_swap(&packets[best].buffer, found, CLAIMED) != found)
+		return NO_PLACE;
+	return best;
 }
 
 static __always_inline void remember(__u64 buffer, enum packet_state state, __u64 time, __u64 check,
@@ -111,7 +179,15 @@ static __always_inline void remember(__u64 buffer, enum packet_state state, __u6
 {
 	struct packet *p = place_of(buffer);
 
-	p->buffer = 0;
+	if (p->buffer == buffer) {
+		p->buffer = CLAIMED;
+	} else {
+		__u32 place = claim(buffer);
+
+		if (place == NO_PLACE)
+			return;
+		p = &packets[place & (PACKETS - 1)];
+	}
 	barrier();
 	p->time = time;
 	p->check = check;
