@@ -9,8 +9,13 @@
 
 /* Which messages; 0 is any. port: of either side. */
 const volatile __u16 only_port;
-const volatile __u32 only_pid, only_ifindex, only_netns;
-const volatile __u64 only_cgroup;
+const volatile __u32 only_pid;
+#ifndef MAY_CHANGE
+#define MAY_CHANGE const
+#endif
+/* The numbers of a name's owner: another one may get the name. */
+MAY_CHANGE volatile __u32 only_ifindex, only_netns;
+MAY_CHANGE volatile __u64 only_cgroup;
 /* only_port is the port of a server on this machine: messages and system calls of its local clients
  * are not recorded. */
 const volatile bool of_server;

@@ -42,6 +42,9 @@ static const char usage[] =
 	"the\n"
 	"                     root control group serves instead\n"
 	"      --cost         print the cost of the BPF programs; this makes them slower\n"
+	"      --follow       read new numbers of the filters from standard input, as lines with\n"
+	"                     IFINDEX INODE COOKIE CGROUP: 0 for a filter that is not used, and a\n"
+	"                     number of which all bits are 1 if nothing has the name\n"
 	"      --list-stages  list the stages that this kernel has, and exit\n"
 	"\n"
 	"Exit codes: 0 done, 1 the kernel refused, 2 usage, 5 nobody reads the lines.\n";
@@ -169,6 +172,7 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 		{"trigger-pause-ms", 1, NULL, 'T'},
 		{"no-probes", 0, NULL, 'N'},
 		{"cost", 0, NULL, 'C'},
+		{"follow", 0, NULL, 'f'},
 		{"list-stages", 0, NULL, 'l'},
 		{"help", 0, NULL, 'h'},
 		{0},
@@ -244,6 +248,9 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 			break;
 		case 'C':
 			args->cost = true;
+			break;
+		case 'f':
+			args->follow = true;
 			break;
 		case 'l':
 			args->list = true;

@@ -18,7 +18,7 @@ struct arguments {
 	uint64_t trigger_ns[N_STAGES]; /* 0: none */
 	enum group_by group_by;
 	uint32_t stages; /* 1 << enum stage; 0: all that need not be named */
-	bool list, cost, no_probes, receive_stamps, triggers;
+	bool list, cost, follow, no_probes, receive_stamps, triggers;
 };
 
 /* Exits if the command line is wrong, or after the help text. */

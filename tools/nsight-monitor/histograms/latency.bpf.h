@@ -3,6 +3,7 @@
 #ifndef NSIGHT_MONITOR_LATENCY_BPF_H
 #define NSIGHT_MONITOR_LATENCY_BPF_H
 
+#define MAY_CHANGE /* while the programs run */
 #include "../../bpf/filters.bpf.h"
 #include "buckets.h"
 
@@ -19,7 +20,7 @@ const volatile __u64 only_peer[2], peer_mask[2];
  * it. */
 const volatile bool only_process;
 /* Cookie of only_netns, since another namespace can get its number later; 0: not known */
-const volatile __u64 only_netns_cookie;
+volatile __u64 only_netns_cookie;
 /* Only sockets in which at least this many packets wait; 0: any */
 const volatile __u32 only_queue;
 

@@ -5,6 +5,7 @@
  */
 #include "arguments.h"
 #include "clocks.h"
+#include "followed.h"
 #include "host.h"
 #include "nsight-histograms.skel.h"
 #include "snapshot.h"
@@ -52,11 +53,7 @@ static struct nsight_histograms_bpf *load(const struct arguments *args, const st
 	skel->rodata->n_groups = args->n_groups;
 	skel->rodata->only_port = args->port;
 	skel->rodata->only_pid = args->pid;
-	skel->rodata->only_ifindex = args->ifindex;
-	skel->rodata->only_netns = args->netns;
-	skel->rodata->only_netns_cookie = args->netns_cookie;
 	skel->rodata->only_queue = args->queue;
-	skel->rodata->only_cgroup = args->cgroup;
 	skel->rodata->only_process = args->pid || args->comm;
 	skel->rodata->filtered = args->port || args->pid || args->comm || args->ifindex ||
 				 args->netns || args->queue || args->cgroup ||
@@ -67,6 +64,10 @@ static struct nsight_histograms_bpf *load(const struct arguments *args, const st
 	skel->rodata->trigger_pause_ns = args->trigger_pause_ms * MILLISECOND;
 	if (args->comm)
 		strncpy((char *)skel->rodata->only_comm, args->comm, 15);
+	skel->bss->only_ifindex = args->ifindex;
+	skel->bss->only_netns = args->netns;
+	skel->bss->only_netns_cookie = args->netns_cookie;
+	skel->bss->only_cgroup = args->cgroup;
 	skel->bss->realtime_offset = clock_realtime_offset();
 	if (args->group_by)
 		bpf_map__set_max_entries(skel->maps.histograms, n_cores * args->n_groups);
@@ -146,27 +147,32 @@ static void detach(struct nsight_histograms_bpf *skel)
 }
 
 /* Wait until that time, a signal, or the end of the reader. Passes a new clock offset to the
- * programs whenever the clock is set, and prints slow latencies as they come. */
-static void wait_until(uint64_t when, int watch, volatile __s64 *offset, struct ring_buffer *slow)
+ * programs whenever the clock is set, and new numbers of filters, and prints slow latencies as they
+ * come. */
+static void wait_until(uint64_t when, int watch, volatile __s64 *offset, struct ring_buffer *slow,
+		       struct followed *followed)
 {
 	int slow_fd = slow ? ring_buffer__epoll_fd(slow) : -1;
 
 	while (!asked_to_stop) {
 		struct pollfd fds[] = {{.fd = watch, .events = POLLIN},
 				       {.fd = STDOUT_FILENO},
-				       {.fd = slow_fd, .events = POLLIN}};
+				       {.fd = slow_fd, .events = POLLIN},
+				       {.fd = followed->fd, .events = POLLIN}};
 		uint64_t now = clock_ns(CLOCK_MONOTONIC), left = when > now ? when - now : 0;
 		struct timespec wait = {left / 1000000000, left % 1000000000};
 		uint64_t unused;
 
 		if (!left)
 			return;
-		if (ppoll(fds, 3, &wait, NULL) <= 0)
+		if (ppoll(fds, 4, &wait, NULL) <= 0)
 			continue;
 		if (fds[1].revents & POLLERR)
 			asked_to_stop = 1;
 		if (fds[2].revents && ring_buffer__consume(slow) < 0)
 			asked_to_stop = 1;
+		if (fds[3].revents)
+			followed_read(followed);
 		if (fds[0].revents) {
 			*offset = clock_realtime_offset();
 			if (read(watch, &unused, sizeof(unused)) < 0 && errno == ECANCELED)
@@ -182,14 +188,21 @@ static bool run(const struct arguments *args, struct nsight_histograms_bpf *skel
 		 end = args->duration_ms ? next + args->duration_ms * MILLISECOND : UINT64_MAX,
 		 late;
 	volatile __s64 *offset = &skel->bss->realtime_offset;
+	struct followed followed = {.ifindex = &skel->bss->only_ifindex,
+				    .netns = &skel->bss->only_netns,
+				    .netns_cookie = &skel->bss->only_netns_cookie,
+				    .cgroup = &skel->bss->only_cgroup,
+				    .fd = args->follow ? STDIN_FILENO : -1};
+	volatile __u64 *n_gone = &((struct core *)s->cores)->counts[COUNT_FILTER_GONE];
 	int watch = clock_watch();
 
 	while (!asked_to_stop && next < end) {
 		next += interval;
-		wait_until(next < end ? next : end, watch, offset, slow);
+		wait_until(next < end ? next : end, watch, offset, slow, &followed);
 		if (asked_to_stop || next >= end)
 			break;
 		*offset = clock_realtime_offset();
+		*n_gone += followed_is_gone(&followed);
 		if (!snapshot_print(s, false))
 			return false;
 		/* If this process was stopped, one line stands for all the intervals. */

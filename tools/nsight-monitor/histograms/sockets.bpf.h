@@ -170,7 +170,7 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 		}
 	}
 	arrival = arrived.time;
-	if (only_ifindex && !arrival) {
+	if (filtered && only_ifindex && !arrival) {
 		if (!tcp)
 			w->others++;
 		return 0;

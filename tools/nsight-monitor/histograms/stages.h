@@ -75,6 +75,7 @@
 	X(ACCEPT_UNKNOWN, "accept_without_establishment") \
 	X(SLOW_UNTOLD, "slow_not_reported") /* soon after another one of its stage on that core */ \
 	X(SLOW_LOST, "slow_lost") /* the loader had not read older ones yet */ \
+	X(FILTER_GONE, "filter_without_target") /* intervals, counted by the loader */ \
 	X(GROUP_OTHER, "group_overflow") \
 	X(GROUP_ENDED, "groups_ended") /* counted by the loader */
 /* clang-format on */

@@ -74,7 +74,7 @@ def _lines(args: argparse.Namespace, stop: _Stop) -> Iterator[Iterable[str]]:
     """Lines of the loader or of the input."""
     if args.input is None:
         recorder = flight.Recorder(Path(args.flight), args.windows_per_hour) if args.flight else None
-        with loader.running(loader.argv(args, loader.find())) as process:
+        with loader.running(loader.argv(args, loader.find()), loader.followed_of(args)) as process:
             stop.watch(process)
             assert process.stdout
             yield flight.merged(process.stdout, recorder) if recorder else process.stdout

@@ -11,13 +11,15 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 from nsight_record import cgroups, netns, programs
 from nsight_record.errors import EXIT_MISSING, EXIT_USAGE, Missing, RecordError, ToolDied, Usage
 
 from .flight import DEFAULT_TRIGGERS, trigger
+from .followed import Followed
 from .snapshots import BadLine
 
 PROGRAM = "nsight-histograms"
@@ -48,6 +50,12 @@ def netns_cookie(space: netns.Netns) -> int:
         return int(netns.call_in(space, netns.cookie))
     except (OSError, RecordError):
         return 0
+
+
+def followed_of(args: argparse.Namespace) -> Followed:
+    """The filters whose names are looked up while the program runs. Raises Usage."""
+    space = netns.find(args.netns) if args.netns else netns.current()
+    return Followed(args, space, netns_cookie(space) if args.netns or args.iface else 0)
 
 
 def argv(args: argparse.Namespace, program: str) -> list[str]:
@@ -111,14 +119,22 @@ def _died(code: int, stderr: str) -> RecordError:
     return kind(f"{PROGRAM}: {line or 'it ended'}", hint)
 
 
+def _tell(process: subprocess.Popen[str], line: str) -> None:
+    """Raises OSError if it has ended."""
+    assert process.stdin
+    process.stdin.write(line)
+    process.stdin.flush()
+
+
 @contextmanager
-def running(command: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """The running program; it ends with the block. Raises ToolDied or Usage if it failed by itself, since
+def running(command: list[str], followed: Followed | None = None) -> Iterator[subprocess.Popen[str]]:
+    """The running program; it ends with the block. Names that its filters have are ``followed``. Raises ToolDied or Usage if it failed by itself, since
     that explains more than an error in its lines."""
     if os.geteuid() != 0:
         raise Missing("not root: the kernel loads BPF programs for root only", "run it with sudo")
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+        [*command, "--follow"] if followed else command,
+        stdin=subprocess.PIPE if followed else None, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
         # Ctrl-C is for the monitor, which then requests the last line.
         start_new_session=True,
     )  # fmt: skip
@@ -129,7 +145,8 @@ def running(command: list[str]) -> Iterator[subprocess.Popen[str]]:
     drain.start()
     bad: BadLine | None = None
     try:
-        yield process
+        with followed.watched(partial(_tell, process)) if followed else nullcontext():
+            yield process
     except BadLine as e:
         bad = e
     finally:
