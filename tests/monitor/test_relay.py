@@ -176,6 +176,22 @@ def test_a_slow_reader_misses_sums_and_no_others_wait_for_it(tmp_path: Path) -> 
     assert len(rest) < 200
 
 
+def test_a_reader_that_starts_slowly_is_served_when_it_reads(tmp_path: Path) -> None:
+    """For 35 s it accepts nothing, and its socket is full: longer than 30 s, after which it was once disconnected."""
+    made = relay.Relay(tmp_path / "s")
+    made.send(HEADER)
+    many = lines.snapshot(1, counts={f"count{i}": i for i in range(20_000)})  # more than a socket takes
+    with connected(tmp_path / "s") as reader:
+        made.send(many)
+        time.sleep(35)
+        made.send(sums(5))
+        made.send(sums(6))
+        closing = threading.Thread(target=made.close)
+        closing.start()
+        assert reader.readlines()[-1] == sums(6)
+        closing.join()
+
+
 def test_the_socket_is_its_owners_alone_and_replaces_one_that_was_left(tmp_path: Path) -> None:
     path = tmp_path / "s"
     first = relay.Relay(path)

@@ -26,8 +26,11 @@ from .snapshots import Snapshot
 
 _MOST_READERS = 16
 _KEPT_WINDOWS = 64
-#: A reader that accepts no data for this long is disconnected.
-_PATIENCE_S = 30.0
+#: A reader that accepts no data for this long is disconnected, so that another one gets its place. systemd connects the exporter
+#: before it starts, and on a slow, busy machine that takes minutes: it reads nothing meanwhile.
+_PATIENCE_S = 600.0
+#: At the end, readers have this long to accept the last line.
+_END_S = 30.0
 #: A child that is killed is started again this long after its last start; twice as long each time, up to the second
 #: number of seconds. One that ran longer than that begins with the first number again.
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
@@ -196,11 +199,11 @@ class Relay:
             self._ended = True
             self._changed.notify_all()
         self._socket.shutdown(socket.SHUT_RDWR)  # wakes up the accepting thread
-        self._accepting.join(_PATIENCE_S)  # the last reader may have connected just now
+        self._accepting.join(_END_S)  # the last reader may have connected just now
         self._socket.close()
         self.path.unlink(missing_ok=True)
         for reader in self._readers:
-            reader.join(_PATIENCE_S)
+            reader.join(_END_S)
 
     def _accept(self) -> None:
         while True:
