@@ -22,7 +22,9 @@ SINCE_6_1 = {"ip-start", "tcp-start", "udp-start", "tcp-driver"}
 SINCE_6_12 = SINCE_6_1 | {"tcp-socket-enqueued", "udp-socket-enqueued", "tcp-socket-read", "udp-socket-read"}
 
 
-@pytest.mark.parametrize(("kernel", "expected"), [("6.1", SINCE_6_1), ("newest", SINCE_6_12)])
+@pytest.mark.parametrize(
+    ("kernel", "expected"), [("6.1", SINCE_6_1), ("6.12", SINCE_6_12), ("newest", SINCE_6_12)]
+)
 def test_stages_of_another_kernel_are_measured(kernel: str, expected: set[str], tmp_path: Path) -> None:
     for program in ("qemu-system-x86_64", "busybox"):
         if not shutil.which(program):
