@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Groups end when nothing is measured in them and most places are taken."""
+"""Groups end when nothing is measured in them and most places are taken; however many there are, they take no more memory."""
 
 from __future__ import annotations
 
+import ctypes
+import os
+import re
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from socket import socket
+from pathlib import Path
+from socket import SOCK_DGRAM, socket
 
 import pytest
-from monitored import Watch, connected, inode, link
+from monitored import Watch, connected, inode, inside, link
 from nsight_monitor import snapshots
 from nsight_monitor.histogram import total
 from nsight_monitor.snapshots import Snapshot
@@ -76,3 +81,56 @@ def test_new_groups_get_the_places_of_those_that_ended() -> None:
         assert 0 < watch.header.began_ns < before.realtime_ns and before.group_began_ns == {}
         assert watch.result.counts["group_overflow"] == 0
         assert not watch.result.groups.keys() & (ended.groups.keys() | crowded.groups.keys())
+
+
+PR_SET_NAME = 15  # include/uapi/linux/prctl.h
+OFFERED = 100_000
+#: What Documentation/monitor.md states: tables for 64 groups, and bytes of each group and core.
+TABLES, EACH = 4 << 20, 4920
+
+
+def map_bytes(pid: int) -> int:
+    """Kernel memory of the BPF maps that a process holds."""
+    found = {}
+    for path in Path(f"/proc/{pid}/fdinfo").iterdir():
+        if number := re.search(r"^map_id:\s*(\d+)", text := path.read_text(), re.M):
+            found[number[1]] = int(re.findall(r"^memlock:\s*(\d+)", text, re.M)[0])
+    return sum(found.values())
+
+
+def resident_bytes(pid: int) -> int:
+    return int(re.findall(r"^RssAnon:\s*(\d+)", Path(f"/proc/{pid}/status").read_text(), re.M)[0]) << 10
+
+
+def read_under_names(netns: str) -> None:
+    """One datagram for each of many names of the reading thread, each of a socket of its own."""
+    prctl = ctypes.CDLL(None).prctl
+    with inside(netns):
+        for i in range(OFFERED):
+            with socket(type=SOCK_DGRAM) as s:
+                s.bind(("127.0.0.1", 0))
+                s.connect(s.getsockname())
+                s.send(b"x")
+                prctl(PR_SET_NAME, b"n%d" % i)
+                assert s.recv(9) == b"x"
+
+
+@pytest.mark.parametrize("most", [64, 4096])
+def test_a_hundred_thousand_groups_take_no_more_memory_and_others_is_exact(most: int) -> None:
+    with link("manygroups") as veth:
+        options = ("--group-by", "comm", "--groups", most, "--stages", "udp-socket-read")
+        with Watch("--netns", inode(veth.server), *options) as watch:
+            pid = watch.process.pid
+            before, own = map_bytes(pid), resident_bytes(pid)
+            thread = threading.Thread(target=read_under_names, args=(veth.server,))
+            thread.start()
+            thread.join()
+            after, grown = map_bytes(pid), resident_bytes(pid) - own
+    counts = {group: h.count for (_, group), h in watch.result.histograms.items()}
+    print(f"{most} groups: {after} bytes of maps, the loader grew by {grown}")
+    others = counts.pop(0)
+    assert len(counts) == len(watch.result.groups) == most
+    assert set(counts.values()) == {1}
+    assert others == watch.result.counts["group_overflow"] == OFFERED - most
+    assert before == after <= TABLES + (most + 2) * EACH * (os.cpu_count() or 1) + most * 200
+    assert grown <= 1 << 20
