@@ -40,6 +40,7 @@ def test_causes_are_named_at_both_modes_and_controls_are_silent(rows: list[Row])
             assert row.top is not None and row.top >= 0.95, row.wrong
             assert row.first is not None  # on one core the recording itself is often larger: told, not judged
             assert row.within is None or row.within >= 0.95, row.off
+            assert row.named is None or row.named >= table.GOALS["named"]
         assert row.coverage_min is not None and row.coverage_min >= 0.9
     # Only mode intel-pt records functions, but contexts explain as much of a message.
     assert abs(rows[0].coverage_median - rows[1].coverage_median) < 0.05

@@ -33,6 +33,7 @@ from .deviation import (
 )
 from .functions import Measured
 from .measurement import measure
+from .other_threads import with_functions
 
 
 def find(
@@ -61,6 +62,8 @@ def find(
         "slow_messages_with_untraced_time", n_untraced, untraced_ns=sum(int(ns.sum()) for ns in untraced)
     )
     every = pd.concat(frames, ignore_index=True)
+    if activities[0].has_functions:
+        every = with_functions(every, activities[0])
     if recording.explain is not None:
         every = _with_chains(every, messages, recording.explain)
     return population.table(), _table(every, messages), ledger.table(), _counters(compared, population)
@@ -95,11 +98,11 @@ def _measured(
     usual_khz = activities[-1].frequencies.usual(population.of[-1].messages)
     for activity in activities:
         activity.at_frequency(usual_khz)
-    with_functions = all(activity.has_functions for activity in activities)
+    functions_known = all(activity.has_functions for activity in activities)
     slow, baseline = map(list, zip(*population.groups(), strict=True))
     # In one capture both are measured together, since they are read together.
     wanted = [slow + baseline] if len(activities) == 1 else [slow, baseline]
-    found = [m for a, w in zip(activities, wanted, strict=True) for m in measure(a, w, with_functions)]
+    found = [m for a, w in zip(activities, wanted, strict=True) for m in measure(a, w, functions_known)]
     sets = zip(found[: len(slow)], found[len(slow) :], baseline, strict=True)
     return [_Compared(*of, *by, len(rows)) for of, by, rows in sets], activities
 

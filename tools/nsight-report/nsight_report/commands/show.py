@@ -332,9 +332,8 @@ def _print_causes(made: dict[str, Any], console: Console) -> None:
             where += f", in the processing of message {c['other_message_id']}"
         console.print(Text("      " + where), soft_wrap=True)
         if c["path"] and c["kind"] != "wait":
-            console.print(
-                Text(f"      called through {printable(c['path'], 400)}", style="dim"), soft_wrap=True
-            )
+            how = "mostly in" if c["kind"] in ("thread", "sibling") else "called through"
+            console.print(Text(f"      {how} {printable(c['path'], 400)}", style="dim"), soft_wrap=True)
     if not made["causes"]:
         console.print("  " + no_cause(made["coverage"]))
 
