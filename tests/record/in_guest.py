@@ -10,6 +10,7 @@ in_guest.py DIR records      plain.nsight, 50 requests; offline.nsight, 40 reque
                              the kernel's text and symbols as a window of Intel PT has them, and perf record --kcore
                              memory.nsight and memory.calls: memory_work.py, if there are two memory nodes
 in_guest.py DIR nbd          nbd.nsight: threads of the kernel read the blocks of a network block device from a socket
+in_guest.py DIR stops        stops.nsight and stops.csv: steps of busy_steps.py while the file DIR/stops exists
 in_guest.py DIR preflight    preflight.json: exit code and output of --preflight, by --recorder
 """
 
@@ -46,6 +47,14 @@ NBD_REPLY, NBD_READS, NBD_DISCONNECTS = 0x67446698, 0, 2
 def at(where: str) -> None:
     """Report the progress, in case the host waits in vain."""
     print(f"{time.monotonic():7.1f} s: {where}", file=sys.stderr, flush=True)
+
+
+def stops(directory: Path) -> None:
+    """stops.nsight, stops.csv: a program that computes, while the guest is stopped from outside."""
+    wanted = Path(sys.argv[1]) / "stops"
+    program = [sys.executable, Path(__file__).with_name("busy_steps.py"), directory / "stops.csv", wanted]
+    subprocess.run([RECORDER, "-q", "-o", directory / "stops.nsight", "--", *program], check=True)
+    at("stops: ended")
 
 
 def offline(cpu: int, off: bool) -> None:
@@ -186,7 +195,8 @@ def preflight(directory: Path) -> None:
 if __name__ == "__main__":
     faulthandler.dump_traceback_later(2 * HANGS_S)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as own:
-        {"records": records, "nbd": nbd, "preflight": preflight}[sys.argv[2]](Path(own))
+        made = {"records": records, "nbd": nbd, "preflight": preflight, "stops": stops}[sys.argv[2]]
+        made(Path(own))
         for old in Path(sys.argv[1]).iterdir():  # left by an earlier guest that failed
             shutil.rmtree(old) if old.is_dir() else old.unlink()
         shutil.copytree(own, sys.argv[1], dirs_exist_ok=True)

@@ -17,6 +17,9 @@ from typing import Any
 #: Maximum number of resctrl groups to report; processors have at most this many classes.
 MOST_GROUPS = 64
 
+#: Its number in Linux; the module time does not have it.
+_CLOCK_MONOTONIC_COARSE = 6
+
 # lfence; rdtsc; shl rdx,32; or rax,rdx; lfence; ret. Python has no other way to read the counter.
 _RDTSC = bytes.fromhex("0faee80f3148c1e2204809d00faee8c3")
 
@@ -111,6 +114,20 @@ def page_fault_ns() -> int | None:
     return min(took) if min(took) > 0 else None
 
 
+def _in_a_guest(root: Path) -> bool | None:
+    """Whether this machine is virtual, by the processor's own flag; None: the processor has no such flags."""
+    flags = _cpuinfo(root, "flags")
+    return None if flags is None else "hypervisor" in flags.split()
+
+
+def tick_ns() -> int | None:
+    """ns between two timer ticks of a busy core: the coarse clock advances with them."""
+    try:
+        return round(time.clock_getres(_CLOCK_MONOTONIC_COARSE) * 1e9)
+    except OSError:
+        return None
+
+
 def _affinity() -> list[int]:
     """Cores that the recorded command may use: the same as nsight-record may."""
     return sorted(os.sched_getaffinity(0))
@@ -145,6 +162,8 @@ def describe(root: Path = Path("/")) -> dict[str, Any]:
         "n_cpus": os.cpu_count(),
         "cpus_online": _read(cpu / "online"),
         "tsc_khz": tsc_khz(root),
+        "hypervisor": _in_a_guest(root),
+        "tick_ns": tick_ns(),
         "clocksource": _read(root / "sys/devices/system/clocksource/clocksource0/current_clocksource"),
         "governor": _read(cpu / "cpu0/cpufreq/scaling_governor"),
         "idle_driver": _read(cpu / "cpuidle/current_driver"),

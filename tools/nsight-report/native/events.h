@@ -63,7 +63,8 @@ _Static_assert(sizeof(struct nsight_event) == 48, "np.fromfile relies on 48 byte
  * UNTHROTTLE
  * BLOCK_IO              device              ns          bytes, operation << 32, error << 40
  * CPU_FREQUENCY         kHz
- * STEAL                 ns before ts        1: right before; 2: as /proc/stat counts, in ticks
+ * STEAL                 ns before ts        1: right before; 2: as /proc/stat counts, in ticks;
+ *                       3: the report's own, right before, by missed timer ticks
  * NET_DROP              reason              code        bytes
  *                       | protocol of IP << 16 | source port << 32 | destination port << 48
  * TCP_RETRANSMIT        sequence number     local port, remote port << 16   socket

@@ -232,8 +232,9 @@ static void switch_unseen(struct builder *b, struct core *core, const struct nsi
 		core->since = since;
 }
 
-/* The host had taken the core away, for ns: nothing can have changed on it during that time. */
-static void absent(struct core *core, uint64_t ts, int64_t ns)
+/* The host had taken the core away, for ns: nothing can have changed on it during that time. why: 0
+ * steal time, 1 missed ticks. */
+static void absent(struct core *core, uint64_t ts, int64_t ns, uint32_t why)
 {
 	uint64_t since = ns > 0 && (uint64_t)ns < ts ? ts - ns : 0;
 
@@ -241,7 +242,7 @@ static void absent(struct core *core, uint64_t ts, int64_t ns)
 		return;
 	if (since < core->since)
 		since = core->since;
-	core_push(core, since, C_ABSENT, 0, 0, MEASURED)->arg = ns;
+	core_push(core, since, C_ABSENT, 0, why, MEASURED)->arg = ns;
 	core_pop(core, ts, MEASURED);
 	core->last = ts; /* a context that it interrupted cannot end before it */
 }
@@ -359,9 +360,9 @@ void nest(struct builder *b)
 		    ev->kind == K_THROTTLE || ev->kind == K_UNTHROTTLE)
 			continue;
 		/* on devices and on the machine: they do not show which thread ran */
-		if (ev->kind == K_STEAL && ev->b == 1 && ev->cpu < NSIGHT_NO_CPU &&
+		if (ev->kind == K_STEAL && (ev->b == 1 || ev->b == 3) && ev->cpu < NSIGHT_NO_CPU &&
 		    b->cores[ev->cpu])
-			absent(b->cores[ev->cpu], ev->ts, ev->a);
+			absent(b->cores[ev->cpu], ev->ts, ev->a, ev->b == 3);
 		if (ev->kind >= K_BLOCK_IO)
 			continue;
 		if (ev->cpu < NSIGHT_NO_CPU && ev->ts)

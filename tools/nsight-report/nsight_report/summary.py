@@ -47,8 +47,8 @@ LIMITATIONS = {
         "Functions inside the application and the kernel are not seen: a context that took longer is "
         "named, but not what it was doing.",
         "Locks in user space, cache misses and memory bandwidth show only as a longer thread, system call or softirq.",
-        "Time that firmware, or a hypervisor other than KVM, took from a core is not marked: it looks like a longer "
-        "context.",
+        "Time that firmware took from a core is not marked, nor time that a hypervisor other than KVM took between two timer ticks: "
+        "it looks like a longer context.",
     ),
     "waits": (
         "System calls are seen where a thread waited in one, and not those it worked in, nor when send calls began: --syscalls "

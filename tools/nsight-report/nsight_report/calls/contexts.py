@@ -51,6 +51,9 @@ KINDS = ("thread", "idle", "syscall", "softirq", "hardirq", "gap", "absent")
 KNOWN = ("measured", "inferred", "missing")
 THREAD, IDLE, SYSCALL, SOFTIRQ, HARDIRQ, GAP, ABSENT = range(len(KINDS))
 
+#: Symbol of time that the host had without counting it as steal time (missed_ticks.py).
+MISSED_TICKS = "missed timer ticks"
+
 SOFTIRQS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
 
 
@@ -203,7 +206,9 @@ def _symbols(
         if kind == SYSCALL:
             signed = number - (1 << 32) if number >> 31 else number
             return names.get(str(signed), f"syscall {signed}")
-        return "steal" if kind == ABSENT else KINDS[kind]
+        if kind == ABSENT:
+            return MISSED_TICKS if number else "steal"
+        return KINDS[kind]
 
     return codes.astype(np.int32), [symbol(int(key)) for key in uniques]
 

@@ -23,7 +23,7 @@ def _run(ctx: Context) -> Result:
     from .. import drops
     from ..capture import perf_data, raw_records
     from ..clocks import ClockMap
-    from . import build, counters, frequencies, functions, memory_work, stolen, waits
+    from . import build, counters, frequencies, functions, memory_work, missed_ticks, stolen, waits
 
     clock = ClockMap(ctx.table("clock_map"))
 
@@ -38,6 +38,8 @@ def _run(ctx: Context) -> Result:
     else:
         decoded, lost_decoding = perf_data.load(ctx.raw("perf.data"), convert=to_monotonic)
     syscall_names = ctx.manifest.syscall_names()
+    missed = missed_ticks.find(decoded, ctx.manifest)
+    decoded_as_read, decoded = decoded, missed.inserted(decoded)
     calls, contexts, states, lost = build(decoded, syscall_names)
     made: dict[str, pa.Table | Written] = {"calls": calls, "contexts": contexts, "thread_states": states}
     made["waits"] = waits.build(decoded.events, calls, contexts, states, syscall_names)
@@ -45,7 +47,7 @@ def _run(ctx: Context) -> Result:
     cores = losses.Ledger("calls")
     made["memory_work"] = memory_work.table(decoded, states, ctx.manifest.raw.get("page_fault_ns"), cores)
     made["frequencies"] = frequencies.of_events(decoded, ctx.manifest.mapping("core_khz"), cores)
-    made["stolen"] = stolen.table(decoded, cores)
+    made["stolen"] = stolen.table(decoded_as_read, cores, missed)
     made["counters"] = counters.table(decoded, ctx.manifest.counters(), cores)
     missing = ctx.manifest.mapping("counters_missing")
     if missing:

@@ -19,7 +19,7 @@ exception     its entry (mode intel-pt); in the message's own thread ``page faul
 idle          the core had nothing to run: ``before arrival``; ``C-state exit latency`` or ``wake-up`` while the thread was ready,
               as the exit latency of a C-state explains it or not; or no interrupt had told the core of
               the message (arrival.py): ``interrupt coalescing``, ``C-state exit latency`` or ``interrupt delivery delay``
-host          the host had taken the core away: ``steal``
+host          the host had taken the core away: ``steal``, or ``missed timer ticks`` (calls/missed_ticks.py)
 wait          the message's thread waited for something else: ``<state> in <what it was in when it left its core>``,
               a system call, an exception (mode intel-pt) or ``user code``, or, of requests, ``<kind>: <wait chain>`` (waits/reasons.py);
               or a sent request ``for the peer's reply``, or on its way to the driver as departure.py tells; or the message for a ``retransmission``
@@ -201,7 +201,7 @@ def _rules(
 
     rules: list[tuple[npt.NDArray[np.bool_], int, Int | int, Int | int]] = [
         # condition, kind, subject, other message
-        (kind == IN_ABSENT, HOST, name("steal"), -1),
+        (kind == IN_ABSENT, HOST, m.symbol[ctx], -1),
         (untold, IDLE, reasons[m.told.why[row]], -1),
         (throttled, WAIT, name(QUOTA), -1),
         (
