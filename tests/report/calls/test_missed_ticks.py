@@ -53,6 +53,14 @@ def test_the_host_had_the_core_from_the_tick_that_was_due_to_the_one_that_came()
     assert found(*STOPPED) == [(0, 13000, 16000, 33000)]
 
 
+def test_a_thread_that_goes_on_without_an_interrupt_shows_no_absence() -> None:
+    """Some hosts run no tracepoint while their first process has a core: its ticks came. The next one comes by chance."""
+    silent = [switch(13000 * US, 10, 11), switch(32500 * US, 11, 10), *ticks(33000, 36000)]
+    assert found(switch(500 * US, 0, 10), *ticks(4000, 8000, 12000), *silent) == []
+    silent = [*silent[:1], event(32500 * US, "sched_waking", 11, a=7), *ticks(33000, 36000, tid=11)]
+    assert found(switch(500 * US, 0, 10), *ticks(4000, 8000, 12000), *silent) == []
+
+
 def test_it_is_a_context_of_its_own_and_what_was_before_is_a_bound() -> None:
     contexts, table = built(*STOPPED)
     assert ("missed timer ticks", 16000 * US, 33000 * US) in contexts

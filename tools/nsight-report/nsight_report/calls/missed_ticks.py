@@ -30,7 +30,6 @@ SHORTEST_NS, LONGEST_NS = 800_000, 42_000_000
 MOST_CORES = 1 << 16
 
 _BEGIN = tuple(CODE[f"{name}_entry"] for name in ("vector", "irq_handler"))
-_END = tuple(CODE[f"{name}_exit"] for name in ("vector", "irq_handler"))
 
 
 @dataclass(frozen=True)
@@ -123,8 +122,9 @@ def _of_core(events: npt.NDArray[np.void], at: Int, cpu: int, tick: int, number:
     switched = one["kind"] == CODE["sched_switch"]
     running = np.where(switched, one["a"], one["tid"])
     busy = (running == next_["tid"]) & (next_["tid"] > 0)
-    # Interrupts are off while one is handled.
-    busy &= ~np.isin(one["kind"], _BEGIN) & ~np.isin(next_["kind"], _END)
+    # Interrupts are off while one is handled. A core that is given back takes one before anything else; where a
+    # thread goes on without, its ticks may have come and not been recorded.
+    busy &= ~np.isin(one["kind"], _BEGIN) & np.isin(next_["kind"], _BEGIN)
     before = before[busy]
     ticks = time[(events["kind"][at] == CODE["vector_entry"]) & (events["c"][at] == number)]
     begin, end = time[before], time[before + 1]
