@@ -5,7 +5,7 @@ The default is alternation: a request is everything asked (in one call or severa
 everything answered until something is asked again. If each message is one of a protocol whose replies come in the order of
 requests, the n-th waiting request is joined with the n-th reply; if the streams of a connection are numbered (HTTP/2), what is
 asked on a stream is joined with what is answered on it. Datagrams have no order: one is joined with what is sent to its peer
-before the next datagram of that peer is read.
+before the next datagram of that peer is read. The reads of one record of TLS count as one (tls.py).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ..losses import Ledger
 from .rows import I64, Rows
+from .tls import pieces
 
 Bool = npt.NDArray[np.bool_]
 
@@ -61,7 +62,9 @@ def exchanges(
     plain = np.flatnonzero(~is_framed)
     conn = np.ascontiguousarray(rows["conn_id"])
     return Exchanges.both(
-        _by_alternation(conn[plain], asks[plain], is_udp[plain], plain, ledger),
+        _by_alternation(
+            rows if len(plain) == len(rows) else rows.take(plain), asks[plain], is_udp[plain], plain, ledger
+        ),
         Exchanges.both(
             _in_order(rows.take(framed), asks[framed], unsure[framed], breaks[:, framed], framed, ledger),
             _by_stream(conn[streams], rows["stream_id"][streams], asks[streams], streams, ledger),
@@ -69,9 +72,9 @@ def exchanges(
     )
 
 
-def _by_alternation(conn: I64, asks: Bool, udp: Bool, place: I64, ledger: Ledger) -> Exchanges:
+def _by_alternation(messages: Rows, asks: Bool, udp: Bool, place: I64, ledger: Ledger) -> Exchanges:
     """``place``: position of each row in the rows of ``Exchanges``."""
-    n = len(conn)
+    conn, n = np.ascontiguousarray(messages["conn_id"]), len(messages)
     new = np.append(True, conn[1:] != conn[:-1])[:n]
     begins = np.flatnonzero(new | np.append(True, asks[1:] != asks[:-1])[:n])
     ends = np.append(begins[1:], n)[: len(begins)] - 1
@@ -86,12 +89,14 @@ def _by_alternation(conn: I64, asks: Bool, udp: Bool, place: I64, ledger: Ledger
     ledger.add("requests_without_reply", int(size[asking & ~joined & with_other].sum()))
     ledger.add("replies_without_request", int(size[~asking & ~answered & with_other].sum()))
     turn = np.flatnonzero(joined)
-    several, is_udp = size[turn] > 1, udp[begins[turn]]
+    counts, in_handshake = pieces(messages, ~udp)
+    n_pieces = np.add.reduceat(counts, begins) if n else size
+    several, is_udp = n_pieces[turn] > 1, udp[begins[turn]]
     ledger.add("requests_ambiguous", int(size[turn][several & is_udp].sum()))
     ledger.add("requests_in_several_calls", int(np.count_nonzero(several & ~is_udp)))
-    behind = ~several & _some_unanswered(
-        conn[begins[turn]], size[turn] - size[np.minimum(turn + 1, len(size) - 1)]
-    )
+    more = n_pieces[turn] - n_pieces[np.minimum(turn + 1, len(size) - 1)]
+    more[in_handshake[begins[turn]]] = 0
+    behind = ~several & _some_unanswered(conn[begins[turn]], more)
     ledger.add("earlier_datagrams_unanswered", int(np.count_nonzero(behind & is_udp)))
     ledger.add("requests_behind_several_calls", int(np.count_nonzero(behind & ~is_udp)))
     keep = ~(several & is_udp)
