@@ -18,6 +18,7 @@ from ..losses import Ledger
 from ..tables import schema
 from ..tables.data_frames import column, to_pandas
 from .activity import Activity
+from .events import hand_overs
 from .tiles import WAITING, WORDS, Columns, Queries, tiles
 from .words import Words
 
@@ -65,6 +66,7 @@ def explain(
         ids, parent = ids[query[further]], pieces["piece_id"][further]
         path = np.column_stack([path[query[further]], asked.tid])
     every = {name: np.concatenate([pieces[name] for pieces in levels]) for name in levels[0]}
+    hand_overs(every, words)
     _account(every, words, ledger)
     return _table(every, words), ledger.table()
 

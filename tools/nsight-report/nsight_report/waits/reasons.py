@@ -3,7 +3,8 @@
 
 The chain comes from ``chains.explain``, without thread numbers, since each connection can have its own thread. The kind is
 that of its first wait that is not for another thread of the same process: such a thread worked on the request itself, or
-handed it on, and what it did counts.
+handed it on, and what it did counts. A thread that waits for any event is also woken for other requests (events.py): such
+waits have the reason of the request's last one.
 
 ==========  ====================================================================================
 lock        a lock or condition that the thread named gave away
@@ -17,6 +18,7 @@ memory      a page fault, reclaim, compaction, or migration of pages
 kernel      another thread inside the kernel or a device's interrupt woke it
 stopped     a signal had stopped it
 quota       the thread that it waited for had used up its CPU quota
+events      an event loop served other requests meanwhile, and no record shows what this one waited for
 core        another thread of the process was ready without a core, or interrupted
 own thread  another thread of the process ran
 unknown     no record shows it
@@ -44,7 +46,9 @@ from ..timeline.occupancy import READS, WAITS
 from ..timeline.recording import Reasons, Waits
 from .activity import Activity
 from .chains import explain
+from .events import Loops, Reads, loops
 from .summary import Chains
+from .tiles import WAITING
 
 #: Maximum number of pieces in the waits of requests that are explained together.
 MOST_PIECES = 1_000_000
@@ -57,6 +61,10 @@ _KINDS = {
     "wake-up": "core", "steal": "core", "unknown": "unknown",
 }  # fmt: skip
 _PREFIXES = tuple(f"{kind}: " for kind in dict.fromkeys((*_KINDS.values(), "latch", "backend")))
+#: Columns of requests that say who read what, by role.
+_READ = {"server": ("request_id", "tid", "read_ns", "last_send_ns"), "client": ("reply_tid", "last_ns")}
+#: Located, but not explained.
+_EVENTS, _SERVED = "events", "waited for events, while other requests were served"
 #: Kinds of waits that may be for the reply to a request that was sent.
 _FROM_OUTSIDE = ("packet", "process", "unknown")
 
@@ -120,7 +128,13 @@ class Explainer:
         sent = self._during(waits.request[pieces.of[at]], pieces.start[at], pieces.end[at])
         known = (sent >= 0) & np.isin(kind, _FROM_OUTSIDE)
         peer = np.append(self._sent.peer, "")[np.where(known, sent, -1)]
-        code, texts = _told(np.where(known, "backend", kind), peer, text, pieces.texts)
+        kind = np.where(known, "backend", kind)
+        loop, texts = self._loops(pieces, at, waits), [*pieces.texts, _SERVED]
+        # A reply that it is known to wait for is its own reason, whatever else came meanwhile.
+        told, open_ = loop.other & ~known & (loop.last >= 0), loop.other & ~known & (loop.last < 0)
+        kind, peer, text = (np.where(told, of[loop.last], of) for of in (kind, peer, text))
+        kind, text = np.where(open_, _EVENTS, kind), np.where(open_, len(texts) - 1, text)
+        code, texts = _told(kind, peer, text, texts)
         return Reasons(pieces.of[at], pieces.start[at], pieces.end[at], code, texts)
 
     def chains(self, tid: Int, start: Int, end: Int) -> list[str]:
@@ -160,6 +174,20 @@ class Explainer:
         is_open = (sent.parent[last] == request) & (sent.start[last] <= start) & (start < sent.end[last])
         return np.where(reply, following, np.where(is_open, last, -1))
 
+    def _loops(self, pieces: _Pieces, at: Int, waits: Waits) -> Loops:
+        of = pieces.event[at]
+        start, end = pieces.start[of], pieces.end[of]
+        return loops(waits.request[pieces.of[at]], pieces.tid[of], start, end, of >= 0, self._reads)
+
+    @cached_property
+    def _reads(self) -> Reads:
+        columns = []
+        for role, names in _READ.items():
+            rows = self.requests.columns([*names, "role"])
+            rows = rows[(rows["role"] == role).to_numpy(bool)]
+            columns += [rows[name].to_numpy(np.int64) for name in names]
+        return Reads(*columns)
+
     @cached_property
     def _sent(self) -> _Sent:
         names = ("parent_request_id", "first_ns", "last_ns", "raddr", "rport")
@@ -172,7 +200,9 @@ class Explainer:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """Columns of ``wait_pieces``: interval (``of``), its row of depth 0 (``root``), ``place`` where it waited, ``kind`` and ``chain``."""
+    """Columns of ``wait_pieces``: interval (``of``), its row of depth 0 (``root``), ``place`` where it waited, ``kind`` and ``chain``.
+    ``event``: the wait for any event, in the same process, that explains the row; -1 none. Rows are in order of piece_id.
+    """
 
     of: Int
     start: Int
@@ -182,6 +212,8 @@ class _Pieces:
     place: npt.NDArray[np.object_]
     kind: npt.NDArray[np.object_]
     chain: Int
+    tid: Int
+    event: Int
     texts: list[str]
 
     @staticmethod
@@ -199,6 +231,8 @@ class _Pieces:
             words(frame["name"]),
             _kinds(frame),
             chain,
+            column(frame["tid"]),
+            _events(frame),
             [printable(chains.text(number), _MOST_WORDS) for number in used.tolist()],
         )
 
@@ -241,6 +275,22 @@ def _kinds(pieces: pd.DataFrame) -> npt.NDArray[np.object_]:
         goes_on = open_[above] & within[rows]
         found[rows] = np.where(goes_on, own[rows], found[above])
         open_[rows] &= goes_on
+    return found
+
+
+def _events(pieces: pd.DataFrame) -> Int:
+    """By piece, the piece of the last link in its chain (within the process) that is a wait for any event; -1 none."""
+    is_event = np.isin(words(pieces["name"]), list(WAITS)) & np.isin(words(pieces["doing"]), list(WAITING))
+    found = np.where(is_event, np.arange(len(pieces)), -1)
+    parent = pd.Index(column(pieces["piece_id"])).get_indexer(pd.Index(column(pieces["parent_id"])))
+    depth, pid = column(pieces["depth"]), column(pieces["pid"])
+    root_pid = pid.copy()
+    for level in range(1, int(depth.max(initial=0)) + 1):
+        rows = np.flatnonzero(depth == level)
+        above = parent[rows]
+        root_pid[rows] = root_pid[above]
+        own = (found[rows] >= 0) & (pid[rows] == root_pid[rows])
+        found[rows] = np.where(own, found[rows], found[above])
     return found
 
 
