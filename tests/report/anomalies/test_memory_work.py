@@ -55,6 +55,7 @@ def test_faults_are_a_cause_and_the_rest_is_work():
         ("memory reclaim", "Memory reclaim (A)"),
         ("memory compaction", "Memory compaction (A)"),
         ("page migration", "NUMA balancing and page migration (A)"),
+        ("page fault that was blocked", "Blocked on I/O or memory (A)"),
     ],
 )
 def test_what_both_ends_are_known_of_has_its_own_cause(work: str, cause: str):
@@ -165,3 +166,61 @@ def test_work_of_one_thread_does_not_overlap_whatever_records_say():
         ("memory_work_overlaps", 39)
     ]
     assert [row[1:3] for row in found[:3]] == [(0, 50), (50, 100), (100, 150)]
+
+
+def blocked_fault(
+    *events: tuple[str, int, int], work: tuple[int, int] = (0, 0)
+) -> list[tuple[int, int, str]]:
+    """Thread 7 runs on core 1 from 0 to 300 and from 400 to 1000, is blocked to 2000, and runs on. ``work``: reclaim that was measured."""
+    made = [*((CODE[kind], 1, ts, number, 0) for kind, number, ts in events)]
+    made += [(CODE["memory_work"], 1, work[1], 0, work[1] - work[0])] if work[1] else []
+    array = np.zeros(len(made), EVENT)
+    for event, (kind, cpu, ts, a, b) in zip(array, sorted(made, key=lambda e: e[2]), strict=True):
+        event["kind"], event["cpu"], event["ts"], event["tid"], event["a"], event["b"] = (
+            kind,
+            cpu,
+            ts,
+            7,
+            a,
+            b,
+        )
+    spans = [
+        (0, 300, "running"),
+        (300, 400, "runnable"),
+        (400, 1000, "running"),
+        (1000, 2000, "blocked"),
+        (2000, 3000, "running"),
+    ]
+    states = [{"tid": 7, "cpu": 1, "start_ns": a, "end_ns": b, "state": state} for a, b, state in spans]
+    found = memory_work.table(
+        SimpleNamespace(events=array), table("thread_states", states), 20, Ledger("calls")
+    )
+    return [(row["start_ns"], row["end_ns"], row["work"]) for row in found.to_pylist()]
+
+
+BLOCKED = "page fault that was blocked"
+
+
+def test_a_fault_lasts_until_its_thread_is_blocked_in_it_without_the_time_off_its_core():
+    assert blocked_fault(("page_fault_user", 0, 900)) == [(900, 1000, BLOCKED)]
+    assert blocked_fault(("page_fault_user", 0, 200)) == [(200, 300, BLOCKED), (400, 1000, BLOCKED)]
+
+
+def test_reclaim_inside_of_a_fault_is_counted_once():
+    fault = ("page_fault_user", 0, 200)
+    assert blocked_fault(fault, work=(500, 700)) == [
+        (200, 300, BLOCKED), (400, 500, BLOCKED), (500, 700, "memory reclaim"), (700, 1000, BLOCKED)
+    ]  # fmt: skip
+    # From before the change of threads to after it.
+    assert blocked_fault(fault, work=(250, 700)) == [
+        (200, 250, BLOCKED), (250, 300, "memory reclaim"), (400, 700, "memory reclaim"), (700, 1000, BLOCKED)
+    ]  # fmt: skip
+
+
+def test_a_fault_after_which_the_thread_entered_something_else_has_the_length_that_was_measured():
+    """It is blocked in the system call, or in the second fault."""
+    assert blocked_fault(("page_fault_user", 0, 500), ("sys_enter", 0, 900)) == [(500, 520, "page fault")]
+    assert blocked_fault(("page_fault_user", 0, 500), ("page_fault_user", 0, 900)) == [
+        (500, 520, "page fault"),
+        (900, 1000, BLOCKED),
+    ]
