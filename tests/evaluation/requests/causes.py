@@ -231,10 +231,10 @@ def proxy(directory: Path, stack: ExitStack) -> None:
         time.sleep(0.01)
 
 
-def score(name: str, capture: Path, truth: Rows) -> Score:
-    """Diagnose it, and compare the causes of each slow request that was truly delayed with the expected one."""
+def score(name: str, capture: Path, truth: Rows, port: int = PORT) -> Score:
+    """Diagnose requests to ``port``, and compare the causes of each slow request that was truly delayed with the expected one."""
     case = CASES[name]
-    c = nsight_report.open(capture, direction="request", slow=SLOW, port=PORT)
+    c = nsight_report.open(capture, direction="request", slow=SLOW, port=port)
     try:
         rows = c.diagnosed_messages.rows(c.coverage["message_id"].to_numpy(np.int64))
     except NoSlowMessages:
