@@ -99,10 +99,14 @@ def clear(options: Sequence[str]) -> int:
 
 
 def _connect(s: socket.socket, directory: Path) -> None:
-    """A socket's name has at most 107 bytes, a directory's more."""
+    """A socket's name has at most 107 bytes, a directory's more. In file systems without sockets it is elsewhere."""
     of = os.open(directory, os.O_PATH | os.O_DIRECTORY)
     try:
-        s.connect(f"/proc/self/fd/{of}/control")
+        try:
+            s.connect(f"/proc/self/fd/{of}/control")
+        except FileNotFoundError:
+            is_ = os.fstat(of)
+            s.connect(f"/run/nsight-capsule.{is_.st_dev:x}-{is_.st_ino:x}")
     finally:
         os.close(of)
 

@@ -127,17 +127,49 @@ bool control_set(struct nsc_config *config, char *text, const char **wrong)
 	return true;
 }
 
+static char elsewhere[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* "": it is in DIR */
+
+/*
+ * Where the socket is if the file system of DIR has none, such as 9p and some of FUSE: a name that
+ * nsight-capsule --change can compute from DIR. One that is there was left by a process that was
+ * killed: two cannot write to one DIR.
+ */
+static bool open_elsewhere(int fd, int of)
+{
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	struct stat is;
+
+	if (fstat(of, &is))
+		return false;
+	snprintf(to.sun_path, sizeof(to.sun_path), "/run/nsight-capsule.%" PRIx64 "-%" PRIx64,
+		 (uint64_t)is.st_dev, (uint64_t)is.st_ino);
+	unlink(to.sun_path);
+	if (bind(fd, (struct sockaddr *)&to, sizeof(to)))
+		return false;
+	strcpy(elsewhere, to.sun_path);
+	return true;
+}
+
 int control_open(const char *dir)
 {
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	int of = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
 	mode_t mask = umask(0077);
+	bool done;
 
 	/* A socket's name has at most 107 bytes, a directory's more. */
 	snprintf(to.sun_path, sizeof(to.sun_path), "/proc/self/fd/%d/control", of);
-	if (fd < 0 || of < 0 || bind(fd, (struct sockaddr *)&to, sizeof(to)))
-		fail(EXIT_OUTPUT, NULL, "%s/control: %s", dir, strerror(errno));
+	done = fd >= 0 && of >= 0 && !bind(fd, (struct sockaddr *)&to, sizeof(to));
+	if (!done) {
+		int error = errno;
+
+		if (fd < 0 || of < 0 || !open_elsewhere(fd, of))
+			fail(EXIT_OUTPUT,
+			     "give a directory of a file system that has sockets (-o), or mount "
+			     "/run",
+			     "%s/control: %s", dir, strerror(error));
+	}
 	umask(mask);
 	close(of);
 	return fd;
@@ -147,6 +179,8 @@ void control_close(const char *dir)
 {
 	char path[PATH_MAX];
 
-	if (snprintf(path, sizeof(path), "%s/control", dir) < (int)sizeof(path))
+	if (*elsewhere)
+		unlink(elsewhere);
+	else if (snprintf(path, sizeof(path), "%s/control", dir) < (int)sizeof(path))
 		unlink(path);
 }
