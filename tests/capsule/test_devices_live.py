@@ -81,6 +81,43 @@ def test_packets_of_a_macvlan_have_every_hop(bed: Bed, everywhere: list[str], tm
     assert bed.errors() == before
 
 
+def _known(bed: Bed, place: str, other: str, address: str) -> None:
+    """A fixed neighbour entry of up0: else eth0 may answer for the address, and the other up0 gets nothing."""
+    hardware = bed.ip(other, "-o", "link", "show", "up0").split("link/ether ")[1].split()[0]
+    bed.ip(place, "neigh", "replace", address, "lladdr", hardware, "dev", "up0")
+
+
+def test_a_segment_that_a_macvlan_takes_arrives_once(bed: Bed, tmp_path: Path) -> None:
+    """It has the address of its namespace at eth0 already, and once more at up0: two hops, one arrival."""
+    bed.offloads(True)
+    points = [word for place in "ab" for word in ("--netns", bed.name(place))]
+    with macvlan(bed) as (here, there):
+        _known(bed, "a", "b", there)
+        _known(bed, "b", "a", here)
+        with Stamping(tmp_path / "out", *points, "--rate", "1", "--port", "7058") as stamping:
+            with (
+                bed.socket("b", socket.AF_INET, socket.SOCK_STREAM) as listener,
+                bed.socket("a", socket.AF_INET, socket.SOCK_STREAM) as client,
+            ):
+                listener.bind((there, 7058))
+                listener.listen()
+                listener.settimeout(30)
+                client.settimeout(30)
+                client.connect((there, 7058))
+                server, _ = listener.accept()
+                for size in (1, 100, 1000):
+                    assert exchange(client, server, b"s" * size) == b"s" * size
+                server.close()
+            manifest = stamping.end()
+    born = total(manifest, "born")
+    assert born == total(manifest, "ended") == total(manifest, "ended_again") >= 3
+    made = hops.load(tmp_path / "out")
+    assert len(made.packets) == born
+    labels = [f"{bed.name(place)}:{point}" for place, point in (("a", "up0 out"), ("a", "eth0 out"), ("b", "eth0 in"), ("b", "up0 in"))]  # fmt: skip
+    for _, ways in made.hops.groupby("packet"):
+        assert ways["point"].tolist() == ["socket", *labels]
+
+
 def test_only_senders_of_the_cgroup_are_chosen(bed: Bed, everywhere: list[str], tmp_path: Path) -> None:
     """One process in the cgroup, and this process outside it, send 5 datagrams and 5 segments each."""
     bed.offloads(True)

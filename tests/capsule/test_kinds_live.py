@@ -160,15 +160,10 @@ def talk(bed: Bed) -> None:
             assert receiver.recv(2000) == b"d" * size
 
 
-def ended_again(manifest: dict[str, Any], kind: str) -> int:
-    """A packet's address is one of the namespace already at the ipvlan's or bond's lower device, so it arrives there; a segment keeps its capsule,
-    and arrives again at the upper device."""
-    numbers = [
-        str(p["number"]) for p in manifest["points"] if p["device"] == "tun0" and p["direction"] == "in"
-    ]
-    if kind not in ("ipvlan", "bond"):
-        return 0
-    return sum(manifest["counted"]["counts"].get(number, {}).get("ended", 0) for number in numbers)
+def arrived_at(manifest: dict[str, Any], device: str) -> int:
+    """Number of packets at that device which were counted as arrived below it."""
+    numbers = [str(p["number"]) for p in manifest["points"] if p["device"] == device]
+    return sum(manifest["counted"]["counts"].get(number, {}).get("ended_again", 0) for number in numbers)
 
 
 @pytest.mark.parametrize("kind", [*HIDING, *PASSING])
@@ -196,14 +191,17 @@ def test_payload_passes_and_packets_are_accounted_for(bed: Bed, tmp_path: Path, 
     born = total(manifest, "born")
     assert total(manifest, "drawn") == born + skipped(manifest)
     assert total(manifest, "drawn") >= 16 - 8 * (kind in HIDING)
-    ended = total(manifest, "ended") - ended_again(manifest, kind)
-    assert born == ended + total(manifest, "left") + total(manifest, "taken_off")
+    assert born == total(manifest, "ended") + total(manifest, "left") + total(manifest, "taken_off")
     for trouble in ("forged", "foreign", "not_written"):
         assert not total(manifest, trouble), trouble
     assert frames
     if kind in PASSING:
         assert any(MAGIC in frame for frame in frames)
         assert total(manifest, "ended") >= 8 + 4
+        # A packet's address is one of the namespace already at the lower device, where it arrives; a segment keeps its capsule,
+        # and is seen again at tun0. In front of a macvlan, the lower device may have answered for the address itself.
+        if kind != "macvlan":
+            assert total(manifest, "ended_again") == arrived_at(manifest, "tun0") >= 8
     else:
         assert total(manifest, "left") >= 8
         inside = [frame for frame in frames if MAGIC in frame and _hidden(frame, kind)]

@@ -26,6 +26,12 @@
  */
 #define NSC_ANNOTATED  31
 #define NSC_EVERYWHERE (~0u)
+/*
+ * In the second slot, instead of a point: the packet was counted as arrived, at this time, and kept
+ * its capsule. It passes the devices above that one, or goes on to another address (DNAT), but is
+ * not counted as arrived again.
+ */
+#define NSC_ARRIVED 31
 /* A kind of device has two classes, in and out: bits 2 * kind and 2 * kind + 1. The kinds have the
  * order of KINDS in nsight_capsule/classes.py. */
 #define NSC_KINDS 16
@@ -132,6 +138,9 @@ enum nsc_count {
 	NSC_C_MATCHED,
 	NSC_C_MATCH_LOST,
 	NSC_C_UNMATCHABLE, /* fragments, which have no ports */
+	NSC_C_ENDED_AGAIN, /* counted as arrived before: it was forwarded, or this device is above
+			    * the one where it arrived */
+	NSC_C_WENT_ON,	   /* left or taken off after it was counted as arrived */
 	NSC_N_COUNTS
 };
 

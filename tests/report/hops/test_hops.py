@@ -62,7 +62,7 @@ def test_the_third_slot_can_be_the_annotation_instead_of_a_point(tmp_path: Path)
     stamps = [(VA_IN, T0 + 20), (VB_OUT, T0 + 30), (31, 1 << 2 | 1 << 13)]
     some = record(T0 + 40, records.END, B_IN, capsule(T0, stamps, 9, 6))
     none = record(T0 + 60, records.END, B_IN, capsule(T0 + 50, [(0, 0), (0, 0), (31, 0)], 10, 6))
-    wrong = record(T0 + 80, records.END, B_IN, capsule(T0 + 70, [(VA_IN, T0 + 71), (31, 0)], 11, 6))
+    wrong = record(T0 + 80, records.END, B_IN, capsule(T0 + 70, [(VA_IN, T0 + 71), (30, 0)], 11, 6))
     c = hops.load(
         directory(
             tmp_path / "d", some + none + wrong + segment(T0, T0 + 1, T0 + 2, T0 + 3, T0 + 4), version=2
@@ -74,6 +74,26 @@ def test_the_third_slot_can_be_the_annotation_instead_of_a_point(tmp_path: Path)
     for at, ways in (("veth:in, tunnel:out", [0, VA_IN, VB_OUT, B_IN]), ("none", [0, B_IN])):
         assert c.hops.loc[c.hops["packet"] == of[at], "number"].tolist() == ways
     assert c.arrow("packets").column("at").null_count == 0
+
+
+def test_a_segment_that_a_device_above_gets_as_well_is_one_packet_with_that_hop(tmp_path: Path) -> None:
+    """31 in the second slot: it arrived at VB_OUT. Its arrival lies between birth and record, and slots after it are filled from then on."""
+    stamps = [(VA_IN, T0 + 10)]
+    first = record(T0 + 20, records.END, VB_OUT, capsule(T0, stamps, 9, 6), seq=9)
+    above = record(T0 + 40, records.END, B_IN, capsule(T0, [(A_OUT, T0 + 30), (31, T0 + 20)], 9, 6), seq=9)
+    # Born after it arrived; stamped before it; the third slot filled and the first one empty.
+    early = record(T0 + 80, records.END, B_IN, capsule(T0 + 70, [(0, 0), (31, T0 + 69)], 11, 6), seq=11)
+    late = record(
+        T0 + 80, records.END, B_IN, capsule(T0 + 70, [(A_OUT, T0 + 71), (31, T0 + 72)], 12, 6), seq=12
+    )
+    gap = record(
+        T0 + 80, records.END, B_IN, capsule(T0 + 70, [(0, 0), (31, T0 + 72), (A_OUT, T0 + 73)], 13, 6), seq=13
+    )
+    c = hops.load(directory(tmp_path / "d", above + first + early + late + gap))
+    assert lost(c) == {"hops_times_out_of_order": 2, "hops_capsules_damaged": 1}
+    assert c.hops["number"].tolist() == [0, VA_IN, VB_OUT, A_OUT, B_IN]
+    assert c.hops["ts_ns"].tolist() == [T0, T0 + 10, T0 + 20, T0 + 30, T0 + 40]
+    assert c.packets["latency_ns"].tolist() == [40]
 
 
 def test_a_layer_over_points_that_an_annotation_leaves_out_is_not_called_a_link(

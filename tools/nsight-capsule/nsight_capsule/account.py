@@ -35,11 +35,11 @@ Counts = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Account:
-    """``drawn`` = ``born`` + ``skipped``; ``born`` + ``came`` = ``ended`` + ``left`` + ``lost`` + ``open``.
-    ``lost``: the ring buffer was full, or the capsule was taken off where there is no point.
+    """``drawn`` = ``born`` + ``skipped``; ``born`` + ``came`` + ``went_on`` = ``ended`` + ``left`` + ``lost`` + ``open``.
+    ``went_on``: counted as arrived, and then left or was lost. ``lost``: the ring buffer was full, or the capsule was taken off where there is no point.
 
     ``open``: dropped on the way, received where there is no point, or still on their way. It is negative when
-    a packet arrived more than once: behind DNAT, or copied by a network.
+    a network copied packets.
     """
 
     drawn: int
@@ -48,6 +48,7 @@ class Account:
     came: int
     ended: int
     left: int
+    went_on: int
     lost: int
     open: int
     matched: int
@@ -71,7 +72,7 @@ def of(counts: Counts) -> Account:
 
     skipped = {name: get(f"skip_{name}") for name in SKIPPED if get(f"skip_{name}")}
     lost = get("end_lost") + get("left_lost") + get("taken_off")
-    opened = get("born") + get("came") - get("ended") - get("left") - lost
+    opened = get("born") + get("came") + get("went_on") - get("ended") - get("left") - lost
     trouble = {name: get(name) for name in TROUBLE if get(name)}
     return Account(
         get("drawn"),
@@ -80,6 +81,7 @@ def of(counts: Counts) -> Account:
         get("came"),
         get("ended"),
         get("left"),
+        get("went_on"),
         lost,
         opened,
         get("matched"),

@@ -199,8 +199,14 @@ static __always_inline bool asked(const struct nsc_capsule *c)
 	return !annotated(c) || bpf_ntohl(c->times[2]) & class_bit;
 }
 
-/* Slots are filled from the first on; in empty ones number and time are 0. The third may hold the
- * annotation. */
+/* Whether it was counted as arrived in this kernel. */
+static __always_inline bool arrived_before(const struct nsc_capsule *c)
+{
+	return (bpf_ntohs(c->points) >> 5 & 0x1f) == NSC_ARRIVED;
+}
+
+/* Slots are filled from the first on; in empty ones number and time are 0. The second may hold the
+ * arrival, the third the annotation. */
 static __always_inline bool plausible(const struct nsc_capsule *c, __u16 wanted)
 {
 	__u32 points = bpf_ntohs(c->points);
@@ -211,6 +217,8 @@ static __always_inline bool plausible(const struct nsc_capsule *c, __u16 wanted)
 	for (int i = 0; i < NSC_SLOTS; i++) {
 		bool empty = !(points >> i * 5 & 0x1f);
 
+		if (i == 1 && arrived_before(c))
+			continue;
 		if (i == NSC_SLOTS - 1 && annotated(c))
 			break;
 		if ((ended && !empty) || (empty && c->times[i]))
@@ -275,7 +283,8 @@ static __always_inline __u16 lasting(const struct nsc_capsule *c)
 	return annotated(c) ? NSC_AGAIN | NSC_ANNOTATED << 10 : NSC_AGAIN;
 }
 
-/* Empty the slots, except the one that shows that the packet came from another kernel. */
+/* Empty the slots, except those that show that the packet came from another kernel, and that it
+ * has arrived. */
 static __always_inline void empty(struct nsc_capsule *c)
 {
 	__u16 keep = lasting(c);
@@ -284,10 +293,21 @@ static __always_inline void empty(struct nsc_capsule *c)
 		keep |= 0x1f;
 	else
 		c->times[0] = 0;
-	c->times[1] = 0;
+	if (arrived_before(c))
+		keep |= NSC_ARRIVED << 5;
+	else
+		c->times[1] = 0;
 	if (!annotated(c))
 		c->times[2] = 0;
 	c->points &= bpf_htons(keep);
+}
+
+/* Mark it as counted. The record of the arrival has what was in the slots. */
+static __always_inline void arrive(struct nsc_capsule *c, __u64 now)
+{
+	empty(c);
+	c->points |= bpf_htons(NSC_ARRIVED << 5);
+	c->times[1] = bpf_htonl((__u32)now);
 }
 
 /* Prepare it for the next kernel, which has other points and another clock. */

@@ -36,6 +36,8 @@ static const char *const count_names[] = {
 	[NSC_C_MATCHED] = "matched",
 	[NSC_C_MATCH_LOST] = "match_lost",
 	[NSC_C_UNMATCHABLE] = "unmatchable",
+	[NSC_C_ENDED_AGAIN] = "ended_again",
+	[NSC_C_WENT_ON] = "went_on",
 };
 
 static uint64_t sum_of_cores(int map, uint32_t key)

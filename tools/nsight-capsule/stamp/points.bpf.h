@@ -66,15 +66,52 @@ static __always_inline bool enters(const struct nsc_capsule *capsule)
 	return boundary && !outward && came(capsule);
 }
 
+/* Write the changed capsule back. */
+static __always_inline void write_back(struct __sk_buff *skb, const struct packet *p,
+				       struct nsc_capsule *capsule, __u32 at)
+{
+	neutralize(capsule, wanted_sum(p->proto, p->payload));
+	if (bpf_skb_store_bytes(skb, at, capsule, NSC_BYTES, 0))
+		count(point, NSC_C_NOT_WRITTEN);
+}
+
+/*
+ * The packet is at its destination address. That can be so several times: a VLAN, a bond, a macvlan
+ * or an ipvlan hands it to tc once more, at the device above, and its address may be translated
+ * (DNAT). Each of these is a hop, but only the first counts as its arrival.
+ */
+static __always_inline void ends(struct __sk_buff *skb, const struct nsc_config *c,
+				 const struct packet *p, struct nsc_capsule *capsule, __u32 at,
+				 __u64 now)
+{
+	bool again = arrived_before(capsule), lost;
+
+	lost = !record(skb, p, NSC_END, now, capsule, 0);
+	if (again)
+		count(point, lost ? NSC_C_DUMP_LOST : NSC_C_ENDED_AGAIN);
+	else
+		count(point, lost ? NSC_C_END_LOST : NSC_C_ENDED);
+	if (p->proto == IPPROTO_UDP && !c->keep) {
+		if (!strip(skb, p, at))
+			count(point, NSC_C_NOT_STRIPPED);
+		return;
+	}
+	arrive(capsule, now);
+	write_back(skb, p, capsule, at);
+}
+
 /* A packet with our capsule passes. */
 static __always_inline void passed(struct __sk_buff *skb, const struct nsc_config *c,
 				   struct packet *p, struct nsc_capsule *capsule, __u32 at)
 {
 	__u64 now = bpf_ktime_get_ns();
-	bool end;
 
 	if (point == NSC_GUARD) {
-		count(point, strip(skb, p, at) ? NSC_C_TAKEN_OFF : NSC_C_NOT_STRIPPED);
+		bool off = strip(skb, p, at);
+
+		count(point, off ? NSC_C_TAKEN_OFF : NSC_C_NOT_STRIPPED);
+		if (off && arrived_before(capsule))
+			count(point, NSC_C_WENT_ON);
 		return;
 	}
 	if (enters(capsule))
@@ -82,18 +119,13 @@ static __always_inline void passed(struct __sk_buff *skb, const struct nsc_confi
 	parse_addresses(skb, p);
 	/* For a segment in fragments it is unknown here whether the others arrive, and its
 	 * length. */
-	end = !p->fragment && arrived(p);
-
-	if (end) {
-		/* A segment keeps its capsule: if it is forwarded (DNAT), it ends again
-		 * elsewhere. */
-		count(point,
-		      record(skb, p, NSC_END, now, capsule, 0) ? NSC_C_ENDED : NSC_C_END_LOST);
-		if (p->proto == IPPROTO_UDP && !c->keep && !strip(skb, p, at))
-			count(point, NSC_C_NOT_STRIPPED);
+	if (!p->fragment && arrived(p)) {
+		ends(skb, c, p, capsule, at, now);
 		return;
 	}
 	if (outward) {
+		if (arrived_before(capsule))
+			count(point, NSC_C_WENT_ON);
 		count(point,
 		      record(skb, p, NSC_LEFT, now, capsule, 0) ? NSC_C_LEFT : NSC_C_LEFT_LOST);
 		if (!c->leave) {
@@ -112,9 +144,7 @@ static __always_inline void passed(struct __sk_buff *skb, const struct nsc_confi
 		stamp(capsule, now);
 		count(point, NSC_C_STAMPED);
 	}
-	neutralize(capsule, wanted_sum(p->proto, p->payload));
-	if (bpf_skb_store_bytes(skb, at, capsule, NSC_BYTES, 0))
-		count(point, NSC_C_NOT_WRITTEN);
+	write_back(skb, p, capsule, at);
 }
 
 /* Whether the packet asks nothing of this point: most of the cost of a stamp is saved. */

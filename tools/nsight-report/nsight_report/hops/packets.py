@@ -56,6 +56,8 @@ def _in_capsules(r: Records) -> tuple[Found, Ints, npt.NDArray[np.bool_]]:
     birth = np.where(came, capsule["birth"], _completed(capsule["birth"].astype(np.int64), now))
     numbers = records.slots(capsule).astype(np.int64)
     numbers[came, 0] = 0
+    arrived = records.arrived_before(capsule)
+    numbers[arrived, 1] = 0
     numbers[point_classes.there(capsule), -1] = 0
     times = _completed(capsule["times"].astype(np.int64), now[:, None])
     used = numbers != 0
@@ -64,6 +66,8 @@ def _in_capsules(r: Records) -> tuple[Found, Ints, npt.NDArray[np.bool_]]:
         line[:, i] = np.where(used[:, i - 1], line[:, i], line[:, i - 1])
     # Low bits later than now are from before the kernel's boot.
     ordered = np.asarray((np.diff(line, axis=1) >= 0).all(axis=1) & (line[:, 0] >= 0), bool)
+    # Slots were emptied at the arrival: what is in them came after it.
+    ordered &= ~arrived | (times[:, 1] >= line[:, 0]) & (~used[:, 0] | (times[:, 0] >= times[:, 1]))
     rows = np.arange(len(r))
     row, slot = np.nonzero(used)
     born = np.flatnonzero((r["proto"] == records.TCP) & ~came)

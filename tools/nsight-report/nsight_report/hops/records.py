@@ -18,6 +18,8 @@ N_SLOTS = 3
 AGAIN = 0x8000
 #: In place of a point, in the first slot: the packet came from another kernel, and left that kernel at this time.
 ELSEWHERE = 31
+#: In place of a point, in the second slot: the packet was counted as arrived before, at this time.
+ARRIVED = 31
 #: In place of a point, in the third slot: its time is the annotation, the classes of points that write to the capsule.
 ANNOTATED = 31
 TCP, UDP = 6, 17
@@ -92,6 +94,11 @@ def came(capsule: Records) -> npt.NDArray[np.bool_]:
     return np.asarray((capsule["points"] & 31) == ELSEWHERE, bool)
 
 
+def arrived_before(capsule: Records) -> npt.NDArray[np.bool_]:
+    """Whether each packet was counted as arrived in this kernel before the record."""
+    return np.asarray((capsule["points"] >> 5 & 31) == ARRIVED, bool)
+
+
 def _whole(r: Records, session: int, n_points: int) -> npt.NDArray[np.bool_]:
     """Whether each is of this session, with the right checksum, known points, and no slot after an empty one."""
     capsule = r["capsule"]
@@ -100,8 +107,11 @@ def _whole(r: Records, session: int, n_points: int) -> npt.NDArray[np.bool_]:
     wanted = np.where(r["proto"] == TCP, SUM_TCP, np.where(r["length"] & 1, SUM_UDP_ODD, SUM_UDP))
     numbers = slots(capsule)
     numbers[:, 0] = np.where(came(capsule), 1, numbers[:, 0])
+    arrived = arrived_before(capsule)
+    numbers[:, 1] = np.where(arrived, 0, numbers[:, 1])
     numbers[:, -1] = np.where(numbers[:, -1] == ANNOTATED, 0, numbers[:, -1])
     gap = (numbers[:, :-1] == 0) & (numbers[:, 1:] != 0)
+    gap[:, 1] = np.where(arrived, (numbers[:, 0] == 0) & (numbers[:, 2] != 0), gap[:, 1])
     magic = np.frombuffer(CAPSULE_MAGIC, ">u2")
     good = (words[:, :2] == magic).all(axis=1) & (sums == wanted) & (capsule["session"] == session)
     made: npt.NDArray[np.bool_] = good & ~gap.any(axis=1) & (numbers < n_points).all(axis=1)
