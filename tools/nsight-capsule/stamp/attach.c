@@ -129,6 +129,8 @@ static bool share(struct nsight_stamp_bpf *p)
 	return !bpf_map__reuse_fd(p->maps.config, bpf_map__fd(sockets->maps.config)) &&
 	       !bpf_map__reuse_fd(p->maps.counts, bpf_map__fd(sockets->maps.counts)) &&
 	       !bpf_map__reuse_fd(p->maps.records, bpf_map__fd(sockets->maps.records)) &&
+	       !bpf_map__reuse_fd(p->maps.point_devices,
+				  bpf_map__fd(sockets->maps.point_devices)) &&
 	       !bpf_map__reuse_fd(p->maps.addresses, bpf_map__fd(sockets->maps.addresses)) &&
 	       !bpf_map__reuse_fd(p->maps.last_chosen, bpf_map__fd(sockets->maps.last_chosen));
 }
@@ -234,6 +236,19 @@ int attach_link(int program, uint32_t ifindex, bool egress)
 	return syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr));
 }
 
+/* Programs below this device leave the choice of datagrams to it. */
+static bool set_point_device(const struct device *device, uint32_t i)
+{
+	static struct {
+		uint64_t cookie, ifindex;
+	} all[NSC_POINTS / 2];
+	uint32_t zero = 0;
+
+	all[i].cookie = namespace_cookie();
+	all[i].ifindex = device->ifindex;
+	return !bpf_map_update_elem(bpf_map__fd(sockets->maps.point_devices), &zero, all, BPF_ANY);
+}
+
 /* In the device's namespace. False: errno says why not. */
 static bool link_point(const struct device *device, int i, bool match)
 {
@@ -246,7 +261,7 @@ static bool link_point(const struct device *device, int i, bool match)
 		if (links[number] < 0)
 			return false;
 	}
-	return true;
+	return set_point_device(device, i);
 }
 
 void attach_all(const struct device *devices, int n, const char *cgroup, bool match)

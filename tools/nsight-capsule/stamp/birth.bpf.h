@@ -32,9 +32,22 @@ struct sk_buff___summed {
 	__u16 csum_start; /* offset from head */
 	unsigned char *head, *data;
 	unsigned long _skb_refdst;
+	struct net_device___point *dev;
+};
+
+struct net___cookie {
+	__u64 net_cookie;
+};
+
+struct net_device___point {
+	int ifindex;
+	struct {
+		struct net___cookie *net;
+	} nd_net;
 };
 
 struct dst_entry {
+	struct net_device___point *dev;
 	unsigned long _metrics, expires;
 	unsigned short flags;
 };
@@ -87,17 +100,61 @@ static __always_inline bool correct_checksum(struct __sk_buff *skb, const struct
 #define DST_METADATA 0x80 /* a tunnel's metadata instead of a route */
 #define METRIC_MTU   1
 
+/* The route of a packet that is sent; NULL: it has none. The pointer's lowest bit is a flag. */
+static __always_inline struct dst_entry *route_of(struct __sk_buff *skb)
+{
+	struct sk_buff___summed *kernel = bpf_cast_to_kern_ctx(skb);
+	struct dst_entry *dst = (void *)(BPF_CORE_READ(kernel, _skb_refdst) & ~1ul);
+
+	return dst && !(BPF_CORE_READ(dst, flags) & DST_METADATA) ? dst : NULL;
+}
+
+/* Global, so that the verifier checks it only once. */
+__noinline int is_point(__u64 cookie, __u64 ifindex)
+{
+	__u32 zero = 0;
+	const struct point_devices *devices = bpf_map_lookup_elem(&point_devices, &zero);
+
+	if (!devices)
+		return 0;
+	for (int i = 0; i < NSC_POINTS / 2; i++)
+		if (devices->of[i].ifindex == ifindex && devices->of[i].cookie == cookie)
+			return 1;
+	return 0;
+}
+
+/*
+ * Whether another point drew, or did not draw, this datagram before: its route leads to a device
+ * above this one (macvlan, ipvlan), maybe in another namespace, which is a point. VLAN devices and
+ * bonds drop the route if the device below would (IFF_XMIT_DST_RELEASE): not known then.
+ */
+static __always_inline bool drawn_above(struct __sk_buff *skb)
+{
+	struct sk_buff___summed *kernel = bpf_cast_to_kern_ctx(skb);
+	struct dst_entry *dst = route_of(skb);
+	struct net_device___point *device;
+	__u64 cookie, ifindex;
+
+	if (!dst)
+		return false;
+	device = BPF_CORE_READ(dst, dev);
+	if (!device || device == BPF_CORE_READ(kernel, dev))
+		return false;
+	ifindex = BPF_CORE_READ(device, ifindex);
+	cookie = BPF_CORE_READ(device, nd_net.net, net_cookie);
+	return is_point(cookie, ifindex);
+}
+
 /* The MTU of the datagram's route, or of the path as routers reported it; 0: use the device's. */
 static __always_inline __u32 route_mtu(struct __sk_buff *skb, bool v6)
 {
-	struct sk_buff___summed *kernel = bpf_cast_to_kern_ctx(skb);
-	/* The lowest bits of the pointers to a route and to its metrics are flags. */
-	struct dst_entry *dst = (void *)(BPF_CORE_READ(kernel, _skb_refdst) & ~1ul);
+	struct dst_entry *dst = route_of(skb);
 	struct rtable *route = (void *)dst;
 	__u32 mtu = 0, path, *metrics;
 
-	if (!dst || BPF_CORE_READ(dst, flags) & DST_METADATA)
+	if (!dst)
 		return 0;
+	/* The lowest bits of the pointer are flags. */
 	metrics = (void *)(BPF_CORE_READ(dst, _metrics) & ~3ul);
 	bpf_probe_read_kernel(&mtu, sizeof(mtu), metrics + METRIC_MTU);
 	if (v6) /* IPv6 keeps the path's MTU in the metrics */
@@ -191,7 +248,7 @@ static __always_inline void maybe_born(struct __sk_buff *skb, const struct nsc_c
 	 * sent. Some kernels keep its sender's socket all the way. */
 	if (skb->ingress_ifindex)
 		return;
-	if (!drawn(c) || !datagram_targeted(skb, c, p))
+	if (!drawn(c) || !datagram_targeted(skb, c, p) || drawn_above(skb))
 		return;
 	now = bpf_ktime_get_ns(); /* not earlier: it takes longer than all that is above */
 	if (!due(c, now))

@@ -48,6 +48,20 @@ struct {
 	__type(value, __u8);
 } addresses SEC(".maps");
 
+/* The devices that are points: cookie of the namespace, and ifindex; 0: none of that number. */
+struct point_devices {
+	struct {
+		__u64 cookie, ifindex;
+	} of[NSC_POINTS / 2];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct point_devices);
+} point_devices SEC(".maps");
+
 extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
 
 static __always_inline struct nsc_config *settings(void)
