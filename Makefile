@@ -19,7 +19,7 @@ DEPS_RUST  := $(shell cargo --version 2>/dev/null | awk '{split($$2, v, "."); ok
 	END {if (!ok) print "rustc-web cargo-web"}')
 DEPS_TEST  := $(DEPS_DEMO) $(DEPS_RUST) libipt-dev redis-server nginx-light nftables tcpdump socat tmux \
 	libclang-rt-$(CLANG_VERSION)-dev universal-ctags shellcheck debootstrap qemu-system-x86 busybox-static kmod groff-base nodejs \
-	chromium chromium-driver liblwip-dev prometheus wireguard-tools ipvsadm
+	chromium chromium-driver liblwip-dev prometheus wireguard-tools ipvsadm unbound dnsmasq-base
 
 # tools/downloads --list says what a first run downloads.
 MEASURED := $(PYTHON) "$(CURDIR)/tools/downloads"
