@@ -47,7 +47,7 @@ static __always_inline __u64 untraced_time(struct nsr_control *c, struct task_st
  * The last wake-up of a thread, until it gets a core, and when it left its last core. Threads with
  * the same low bits of their numbers share a place, so one may be told twice, or not at all.
  */
-#define PLACES 4096
+#define PLACES 65536
 static struct {
 	__u32 woken; /* tid; 0: none */
 	__u32 left;  /* tid */
