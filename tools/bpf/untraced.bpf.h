@@ -52,20 +52,22 @@ static struct {
 	__u32 woken; /* tid; 0: none */
 	__u32 left;  /* tid */
 	__u64 run_delay;
+	__u64 woken_at;
 } places[PLACES];
 static __u64 switches_since; /* the first switch */
 
-static __always_inline void is_woken(__u32 tid)
+static __always_inline void is_woken(__u32 tid, __u64 now)
 {
 	places[tid & (PLACES - 1)].woken = tid;
+	places[tid & (PLACES - 1)].woken_at = now;
 }
 
-static __always_inline void leaves_core(struct task_struct *task, bool runnable)
+static __always_inline void leaves_core(struct task_struct *task, bool runnable, __u64 now)
 {
 	__u32 at = task->pid & (PLACES - 1);
 
 	if (runnable)
-		places[at].woken = task->pid;
+		is_woken(task->pid, now);
 	places[at].left = task->pid;
 	if (bpf_core_field_exists(task->sched_info.run_delay))
 		places[at].run_delay = task->sched_info.run_delay;
@@ -104,14 +106,17 @@ static __always_inline void wake_up_precedes(struct nsr_control *c, struct task_
 					 now));
 }
 
-/* The same if the switch, at that time, was not seen either: it waited for as long as the
- * scheduler's sum grew. */
+/*
+ * The same if the switch, at that time, was not seen either, when the thread leaves again: it had
+ * waited for as long as the scheduler's sum grew. A wake-up since then is another one.
+ */
 static __always_inline void wake_up_preceded(struct nsr_control *c, struct task_struct *task,
 					     __u64 time)
 {
-	__u32 at = task->pid & (PLACES - 1);
+	__u32 tid = task->pid, at = tid & (PLACES - 1);
+	bool later = places[at].woken == tid && places[at].woken_at > time;
 
-	if (gets_core(task->pid) && places[at].left == (__u32)task->pid)
+	if ((later || gets_core(tid)) && places[at].left == tid)
 		put_wake_up(c, task, time - (task->sched_info.run_delay - places[at].run_delay));
 }
 
@@ -175,7 +180,7 @@ static __always_inline void switch_follows(struct nsr_control *c, struct task_st
 		}
 	}
 	runs(c, next, now);
-	leaves_core(prev, stays_runnable);
+	leaves_core(prev, stays_runnable, now);
 	wake_up_precedes(c, prev, next, now);
 }
 
