@@ -249,7 +249,7 @@ def test_what_was_chosen_is_stamped_or_skipped_and_what_was_stamped_has_an_end()
     assert (made.drawn, made.born, made.skipped) == (10, 7, {"mtu": 1, "room": 2})
     assert (made.came, made.ended, made.left, made.lost, made.open) == (4, 6, 2, 1, 2)
     assert made.trouble == {"end_lost": 1, "forged": 9}
-    # Two of those that left had arrived before (DNAT), and three arrived twice: 2 + 2 are open.
+    # Two packets left after they had arrived (DNAT): they were subtracted twice before, so two more are open. Three were seen again.
     made = account.of(counts | {"5": {"went_on": 2, "ended_again": 3}})
     assert (made.ended, made.open) == (6, 4)
     assert next(account.lines(made)).startswith("10 packets chosen: 7 stamped, 3 skipped;")

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -275,20 +275,26 @@ def _delayed(row: object, truth: Rows) -> bool:
     return 2 * ns >= r.latency_ns
 
 
-def main() -> int:
-    """Print a line for each case; fail if one is missed."""
+def command_line(description: str | None, cases: Iterable[str]) -> argparse.Namespace:
+    """Options of a program that records cases. Unless it is in a network namespace of its own, it is run again in one, and this exits."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(cases))
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--keep", type=Path, help="directory for captures")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if not args.inside:
         inner = 'ip link set lo up; mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing; exec "$@"'
-        again = [sys.executable, __file__, "--inside", *sys.argv[1:]]
-        return subprocess.run(["unshare", "-n", "-m", "sh", "-c", inner, "sh", *again]).returncode
+        again = [sys.executable, sys.argv[0], "--inside", *sys.argv[1:]]
+        raise SystemExit(subprocess.run(["unshare", "-n", "-m", "sh", "-c", inner, "sh", *again]).returncode)
+    return args
+
+
+def main() -> int:
+    """Print a line for each case; fail if one is missed."""
+    args = command_line(__doc__, CASES)
     bad = False
     print(
         f"{'case':13} {'n':>4} {'top-1':>6} {'coverage: median':>17} {'least':>6}  largest, as told",

@@ -5,13 +5,12 @@
 
 Four clients ask for names that nobody has cached, each its next one after a reply and 1 ms. The upstream server sleeps 10 ms in every
 fortieth query. Clients log when they sent each query and had its reply; the upstream logs its sleeps. ``joined``: share of the clients'
-queries of which the report has exactly one request; ``top-1`` and coverage: of requests that a sleep delayed (causes.py). Cases run as
+queries for which the report has exactly one request; ``top-1`` and coverage are those of requests that a sleep delayed (causes.py). Cases run as
 root, in a separate network namespace.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import socket
 import struct
@@ -134,7 +133,7 @@ def load(proto: str, seconds: float, log: str) -> None:
 
 
 def record(case: str, directory: Path, seconds: float) -> Path:
-    """The capture; the clients' log is ``clients`` beside it, that of the upstream server ``truth``."""
+    """Returns the capture. The clients' log is the file ``clients`` beside it; the upstream server's log is ``truth``."""
     from evaluation.requests.causes import END_S, RECORD
 
     server, _, proto = case.partition("-")
@@ -170,7 +169,7 @@ def record(case: str, directory: Path, seconds: float) -> Path:
 
 
 def joined(capture: Path) -> tuple[int, int]:
-    """``(n, of)``: queries of the clients, of which the report has exactly one request; all of them."""
+    """Number of the clients' queries for which the report has exactly one request, and number of all their queries."""
     import nsight_report
     import numpy as np
 
@@ -188,20 +187,9 @@ def joined(capture: Path) -> tuple[int, int]:
 def main() -> int:
     """Print a line for each case; fail if a goal is missed."""
     from evaluation.requests.causes import CASES as CAUSES
-    from evaluation.requests.causes import score
+    from evaluation.requests.causes import command_line, score
 
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
-    parser.add_argument("--seconds", type=float, default=4)
-    parser.add_argument("--keep", type=Path, help="directory for captures")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if not args.inside:
-        inner = 'ip link set lo up; mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing; exec "$@"'
-        again = [sys.executable, __file__, "--inside", *sys.argv[1:]]
-        return subprocess.run(["unshare", "-n", "-m", "sh", "-c", inner, "sh", *again]).returncode
+    args = command_line(__doc__, CASES)
     bad = False
     print(
         f"{'case':12} {'queries':>8} {'joined':>7} {'slow':>5} {'top-1':>6} {'median':>7} {'least':>6}  largest, as told"
