@@ -105,6 +105,52 @@ def test_datagram_handed_off_while_the_failing_read_returns_stays_in_the_queue()
     assert (m["arrival_ns"], losses) == (200, {})
 
 
+def test_a_datagram_is_not_lost_to_an_empty_queue_whose_read_has_no_known_begin() -> None:
+    # 300 found the queue empty before the hand-off of 291, and was recorded after it. At 500 nothing was handed off during the read.
+    r = Server().datagram(100, 10).datagram(200, 20).take(210, 10).take(250, 20)
+    r.datagram(290, 30).take(300, EAGAIN, call_ns=None).take(320, 30).take(330, EAGAIN, call_ns=None)
+    assert arrivals(r.datagram(400, 40).take(410, 40).take(500, EAGAIN, call_ns=None)) == [100, 200, 290, 400]
+
+
+def test_a_lost_read_and_a_lost_hand_off_around_an_empty_queue_are_not_joined() -> None:
+    # The read of the datagram of 100 was lost: another one was read after its hand-off, so that the empty queue was seen later.
+    r = Server().datagram(100, 10).datagram(110, 20).take(150, 10).take(160, EAGAIN, call_ns=None)
+    messages, losses = r.take(200, 30).take(210, EAGAIN, call_ns=None).build()
+    assert [m["arrival_ns"] for m in messages] == [100, None]
+    assert losses["datagrams handed off without read"] == losses["datagram read without arrival"] == 1
+
+
+def handed_off_together(r: Server) -> Server:
+    """Datagrams arrive at 100 (core 0), 101 and 102 (cores 1 and 2); core 0 hands all of them off. Core 3 got another one before."""
+    r.arrive(60, 0, 5, cpu=3).arrive(100, 0, 10).arrive(101, 0, 20, cpu=1).arrive(102, 0, 30, cpu=2)
+    for ts in (110, 111, 112):
+        r.hand_off(ts, 0, local=ANY, remote=NOBODY)
+    return r
+
+
+def test_a_core_hands_off_what_other_cores_received() -> None:
+    r = handed_off_together(Server()).take(200, 10).take(210, 20).take(220, 30)
+    messages, losses = r.build()
+    assert [(m["arrival_ns"], m["recv_cpu"], m["handoff_ns"], m["handoff_cpu"]) for m in messages] == [
+        (100, 0, 110, 0),
+        (101, 1, 111, 0),
+        (102, 2, 112, 0),
+    ]
+    assert losses == {"datagrams dropped before the socket": 1}
+
+
+def test_segments_are_not_taken_for_a_datagram_that_another_core_dropped_before() -> None:
+    # On core 1 the next packet followed before the segmented one arrived: the datagram of 90 was gone by then.
+    r = Server().arrive(90, 0, 30, cpu=1).event("A", 95, proto=6, seq=1, len=5, cpu=1).datagram(100, 30)
+    for ts in (102, 103):
+        r.hand_off(ts, 0, local=ANY, remote=NOBODY)
+    for ts in (300, 310, 320):
+        r.take(ts, 10)
+    messages, losses = r.build()
+    assert [m["arrival_ns"] for m in messages] == [100, 100, 100]
+    assert losses["datagrams dropped before the socket"] == 1
+
+
 def raced(r: Server, ts: int, length: int, taken: int) -> Server:
     """A datagram arrives at ``ts`` and is handed off 50 ns later. In between, at 30 ns, a reader on another core took ``taken`` bytes."""
     r.arrive(ts, 0, length)

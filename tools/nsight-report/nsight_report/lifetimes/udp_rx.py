@@ -105,8 +105,47 @@ def _arrival_of_handoffs(events: Events, ledger: Ledger) -> I64:
     result[rows[fits]] = candidate[fits]
     dropped = arrival & (events.proto == UDP) & np.isin(events.lport, np.unique(events.lport[handoff]))
     dropped[candidate[fits]] = False
+    for_others, theirs = _of_other_cores(events, rows[fits], candidate[fits], np.flatnonzero(dropped))
+    result[for_others] = theirs
+    dropped[theirs] = False
     ledger.add("datagrams_dropped_before_socket", int(np.count_nonzero(dropped)))
     return result
+
+
+def _of_other_cores(events: Events, handoff: I64, own: I64, alone: I64) -> tuple[I64, I64]:
+    """Hand-offs of datagrams that arrived on another core, and these arrivals.
+
+    Since Linux 6.18, the core that adds the first datagram to a socket's list also queues what other cores add to it meanwhile, and hands
+    off all of it: its own datagram first, then the others in the order in which they were added. ``handoff`` are hand-offs, sorted by core
+    and time; ``own`` is the last arrival before each on its core; ``alone`` are arrivals without a hand-off on their core.
+    """
+    # A group is what follows one arrival: more than one hand-off for segments, and for datagrams of other cores.
+    begins = np.flatnonzero(np.concatenate(([True], own[1:] != own[:-1])))
+    more = np.diff(begins, append=len(own)) - 1
+    begins, more = begins[more > 0], more[more > 0]
+    if not len(begins) or not len(alone):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    first = handoff[begins]
+    port, _ = pd.factorize(events.lport.astype(np.int64) * (int(events.netns.max()) + 1) + events.netns)
+    key = port.astype(np.int64) * len(events) + np.arange(len(events))
+    order = np.argsort(key[first])
+    group = np.searchsorted(key[first][order], key[alone])
+    group = order[np.minimum(group, len(order) - 1)]
+    core = np.argsort(events.cpu, kind="stable")
+    following = np.full(len(events), len(events))
+    following[core[:-1]] = np.where(events.cpu[core[1:]] == events.cpu[core[:-1]], core[1:], len(events))
+    other = events.cpu[alone] != events.cpu[first[group]]
+    # The datagram was added before the next event on its core, and after the one that its core found in the list.
+    meanwhile = (alone < first[group]) & (own[begins[group]] < following[alone])
+    remote = (events.rport[first[group]] == 0) | (events.remote[first[group]] == events.remote[alone])
+    fits = (port[alone] == port[first[group]]) & other & meanwhile & remote
+    alone, group = alone[fits], group[fits]
+    order = np.lexsort((alone, group))
+    alone, group = alone[order], group[order]
+    # Of too many, the last ones: earlier ones were dropped.
+    nth, last = (np.searchsorted(group, group, side) for side in ("left", "right"))
+    nth = np.arange(len(group)) - np.maximum(nth, last - more[group])
+    return handoff[begins[group] + 1 + nth][nth >= 0], alone[nth >= 0]
 
 
 def _by_number(events: Events, letter: str, wanted: I64) -> I64:
@@ -149,6 +188,7 @@ def _handoffs(events: Events, reads: I64, empties: I64, arrival_of: I64, ledger:
     socket += events.netns[rows]
     arrived = np.where(role == 0, pick(events.ts, arrival_of[rows]), NONE)
     at = _queued(socket, at, role, arrived)
+    at = _missed(socket, events.ts[rows], at, role, (role == 2) & (events.call[rows] == NONE))
     order = np.lexsort((role, at, socket))
     rows, role, socket = rows[order], role[order], socket[order]
     first = np.ones(len(rows), dtype=bool)
@@ -193,6 +233,37 @@ def _queued(socket: I64, at: I64, role: I64, arrived: I64) -> I64:
     early &= (epoch[last] == epoch) | (surplus[epoch[last]] > 0)
     result = at.copy()
     result[order[early]] = t[last[early]]
+    return result
+
+
+def _missed(socket: I64, ts: I64, at: I64, role: I64, no_begin: Bool) -> I64:
+    """``at``, but for a hand-off during a failed read that had found the queue empty before: a time after this read.
+
+    If it is not known when the read was entered (``no_begin``): a hand-off came during it if nothing was read in between, more was handed
+    off than read until then, and more was read than handed off from then to the next empty queue.
+    """
+    order = np.lexsort((role, at, socket))
+    s, r = socket[order], role[order]
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = s[1:] != s[:-1]
+    epoch = np.cumsum(first | (r == 2))
+    n = int(epoch[-1]) + 2 if len(epoch) else 1
+    surplus = np.bincount(epoch[r == 0], minlength=n) - np.bincount(epoch[r == 1], minlength=n)
+    # The row of the empty queue that ends an epoch.
+    end = np.full(n, NONE)
+    ends = np.flatnonzero(no_begin[order] & ~first)
+    end[epoch[ends] - 1] = ends
+    late = np.minimum(surplus[:-1], -surplus[1:])
+    late = np.append(np.where(end[:-1] != NONE, np.maximum(late, 0), 0), 0)
+    last_read = np.full(n, np.iinfo(np.int64).min)
+    np.maximum.at(last_read, epoch[r == 1], ts[order[r == 1]])
+    candidate = np.flatnonzero((r == 0) & (late[epoch] > 0) & (ts[order] > last_read[epoch]))
+    # The last ones of each epoch.
+    by_time = candidate[np.lexsort((-ts[order[candidate]], epoch[candidate]))]
+    place = np.arange(len(by_time)) - np.searchsorted(epoch[by_time], epoch[by_time])
+    moved = by_time[place < late[epoch[by_time]]]
+    result = at.copy()
+    result[order[moved]] = at[order[end[epoch[moved]]]] + 1
     return result
 
 
