@@ -115,6 +115,9 @@ static __always_inline void flight_handed_off(struct nsr_control *c, struct sock
 	struct waiting *w = bpf_sk_storage_get(&waiting, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	__u64 since = now;
 
+	/* It fails if another core does the same for the socket's first datagrams. */
+	if (!w)
+		w = bpf_sk_storage_get(&waiting, sk, 0, 0);
 	if (!w)
 		return;
 	/* While a thread holds the socket, the hand-off is delayed, and other packets may have

@@ -184,6 +184,7 @@ struct tcp_sock {
 };
 
 struct sk_buff {
+	struct sk_buff *next, *prev;
 	struct net_device *dev;
 	struct sock *sk;
 	__s64 tstamp;

@@ -104,7 +104,10 @@ static __always_inline void advance(struct core *core, struct sock *sk, struct w
 
 	/* From here on, a hand-off on another core finds no first message and becomes the first. */
 	w->left = 0;
-	w->first.handoff = 0;
+	if (tcp)
+		w->first.handoff = 0;
+	else /* also orders what follows */
+		__sync_lock_test_and_set(&w->first.handoff, 0);
 	barrier();
 	if (tcp) {
 		struct tcp_sock *tp = CAST(sk, struct tcp_sock);

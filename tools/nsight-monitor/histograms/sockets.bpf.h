@@ -108,16 +108,69 @@ static __always_inline struct arrived arrival_of_segment(struct core *core, stru
 }
 
 /*
- * Whether no datagram but the newest waits, and it still does. If others wait and none is known as
- * the first message, their hand-offs were not seen: before the monitor began, from another device
- * than the selected one, or in a run that the kernel skipped. Then the reads find the next known
- * one.
+ * False: it was handed off before. When the datagram becomes the next to be read, its place in the
+ * table gives the time. A reader on another core goes on to it at the same time: either it finds
+ * the time here, or this core finds that there is no first message (see advance()).
  */
-static __always_inline bool is_alone(struct sock *sk)
+static __always_inline bool is_handed_off_now(struct packet *p, __u64 now)
+{
+	return !__sync_val_compare_and_swap(&p->handoff, 0, now);
+}
+
+/* So many datagrams of other cores are looked at in one hand-off. */
+#define SHARED 8
+
+/*
+ * Since Linux 6.18, a core that adds a datagram to a socket also queues those that other cores add
+ * meanwhile, and hands all of them off one after the other. Then the newest one was handed off
+ * before, and this hand-off is that of the newest one of which that is not so; NULL: there is none.
+ */
+static __noinline struct packet *shared_handoff(struct core *core, struct sock *sk, __u64 now)
+{
+	const struct sk_buff *skb = sk->sk_receive_queue.prev;
+
+	for (__u32 i = 1; i <= SHARED && i < sk->sk_receive_queue.qlen; i++) {
+		struct packet *p;
+		__u64 buffer;
+
+		skb = skb->prev;
+		buffer = buffer_of(core, AT_HANDOFF, skb);
+		p = place_of(buffer);
+		if (!has_arrived(core, p, buffer, now))
+			return NULL;
+		if (is_handed_off_now(p, now))
+			return p;
+	}
+	return NULL;
+}
+
+/*
+ * Whether no datagram was handed off before the first one that waits, and when that one arrived. It
+ * is the newest one, or is handed off together with it. If others wait and none is known as the
+ * first message, their hand-offs were not seen: before the monitor began, from another device than
+ * the selected one, or in a run that the kernel skipped. Then the reads find the next known one.
+ */
+static __always_inline bool is_first(struct core *core, struct sock *sk, __u64 now,
+				     const struct packet *own, __u64 *arrival)
 {
 	struct udp_sock *up = (struct udp_sock *)sk;
+	__u32 n = sk->sk_receive_queue.qlen;
+	const struct sk_buff *first;
+	struct packet *p;
+	__u64 buffer;
 
-	return sk->sk_receive_queue.qlen == 1 && !BPF_CORE_READ(up, reader_queue.qlen);
+	if (!n || BPF_CORE_READ(up, reader_queue.qlen))
+		return false;
+	if (n == 1)
+		return true;
+	first = sk->sk_receive_queue.next;
+	buffer = buffer_of(core, AT_HANDOFF, first);
+	p = place_of(buffer);
+	if (!has_arrived(core, p, buffer, now) || (p->handoff && p != own) ||
+	    !is_from_device(first, p, true))
+		return false;
+	*arrival = p->time;
+	return true;
 }
 
 SEC("tp_btf/sk_data_ready")
@@ -126,7 +179,7 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 	const struct sk_buff *newest = sk->sk_receive_queue.prev;
 	struct tcp_sock *tp = NULL;
 	struct waiting *w;
-	struct packet *p = NULL;
+	struct packet *p = NULL, *other;
 	struct core *core;
 	struct arrived arrived = {};
 	bool tcp, is_its = false;
@@ -144,8 +197,14 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 		return 0;
 	core = this_core();
 	w = bpf_sk_storage_get(&waiting, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-	if (!core || !w)
+	/* It fails if another core does the same for the socket's first datagrams. */
+	if (!w)
+		w = bpf_sk_storage_get(&waiting, sk, 0, 0);
+	if (!core || !w) {
+		if (core)
+			count(core, tcp ? COUNT_NO_ARRIVAL_TCP : COUNT_NO_ARRIVAL_UDP);
 		return 0;
+	}
 	now = bpf_ktime_get_ns();
 	if (tcp) {
 		tp = CAST(sk, struct tcp_sock);
@@ -164,6 +223,12 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 				 core->merged_on_device);
 		p = place_of(buffer);
 		is_its = has_arrived(core, p, buffer, now);
+		if (!tcp && is_its && !is_handed_off_now(p, now)) {
+			/* Else it is a copy, which has the same buffer in several sockets. */
+			other = shared_handoff(core, sk, now);
+			if (other)
+				p = other;
+		}
 		if (is_its && is_from_device(newest, p, is_its)) {
 			arrived.time = p->time;
 			arrived.ifindex = newest->skb_iif;
@@ -189,14 +254,11 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 	message = (struct message){.arrival = arrival, .handoff = now, .end = w->rcv_nxt};
 	w->last = message;
 	if (!w->first.handoff) {
-		if (tcp || is_alone(sk))
+		if (tcp || is_first(core, sk, now, p, &message.arrival))
 			w->first = message;
 	} else if (tcp && w->added - w->taken < BEHIND) {
 		w->behind[w->added++ & (BEHIND - 1)] = message;
 	}
-	/* When this datagram becomes the next to be read, its place in the table gives the time. */
-	if (!tcp && p && is_its)
-		p->handoff = now;
 	return 0;
 }
 
