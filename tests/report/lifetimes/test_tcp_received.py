@@ -292,10 +292,30 @@ def test_arrival_after_the_hand_off_is_counted_and_taken_out() -> None:
 
 
 def test_hand_off_after_the_read_is_counted_and_taken_out() -> None:
-    r = Recording().arrive(100, 0, 50).read(110, 0, 50).arrive(115, 50, 5).hand_off(120, 55).read(130, 50, 5)
-    (m, _), losses = r.build()
+    # It reaches no further than the message: it is the message's own, and a clock is wrong.
+    r = Recording().arrive(100, 0, 50).read(110, 0, 50).hand_off(120, 50)
+    r.arrive(125, 50, 5).hand_off(126, 55).read(130, 50, 5)
+    (m, after), losses = r.build()
     assert (m["arrival_ns"], m["handoff_ns"], m["handoff_cpu"], m["timestamps"]) == (100, None, None, "ar")
+    assert after["handoff_ns"] == 126
     assert losses == {"negative interval: hand-off after the read": 1}
+
+
+def test_hand_off_of_later_data_is_no_negative_interval_of_a_message_whose_own_was_lost() -> None:
+    r = Recording().arrive(100, 0, 50).read(110, 0, 50).arrive(115, 50, 5).hand_off(120, 55).read(130, 50, 5)
+    (m, after), losses = r.build()
+    assert (m["arrival_ns"], m["handoff_ns"], m["handoff_cpu"], m["timestamps"]) == (100, None, None, "ar")
+    assert after["handoff_ns"] == 120
+    assert losses == {"read without hand-off": 1}
+
+
+def test_message_handed_off_before_the_capture_is_older_than_it_though_later_data_is_handed_off() -> None:
+    r = Recording().read(110, 0, 50).arrive(115, 50, 5).hand_off(120, 55).read(130, 50, 5)
+    (m, after), losses = r.build()
+    assert (m["arrival_ns"], m["handoff_ns"], m["timestamps"]) == (None, None, "r")
+    assert after["handoff_ns"] == 120
+    assert not any(loss.startswith("negative interval") for loss in losses)
+    assert losses["read without hand-off: older than the capture"] == 1
 
 
 def test_events_recorded_twice_count_once() -> None:

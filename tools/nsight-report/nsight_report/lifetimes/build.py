@@ -89,7 +89,7 @@ def _received_tcp(
     conn = streams.conn[cut.last]
     result = from_calls(events, streams.row[cut.last], "rx") | _ranges(streams, cut)
     result["begun_ns"] = _begun(events, streams, cut)
-    result |= tcp_rx.lifetimes(events, streams, conn, cut.start, cut.end, options, ledger)
+    result |= tcp_rx.lifetimes(events, streams, conn, cut.start, cut.end, result["app_ns"], options, ledger)
     reject_negative(result, ledger)
     return result
 

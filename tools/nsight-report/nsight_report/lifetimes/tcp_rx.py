@@ -48,20 +48,21 @@ def lifetimes(
     conn: I64,
     start: I64,
     end: I64,
+    read_ns: I64,
     options: LifetimeOptions,
     ledger: Ledger,
 ) -> dict[str, npt.NDArray[Any]]:
-    """Timestamps of received byte ranges ``[start, end)`` (keys of ``streams``)."""
+    """Timestamps of received byte ranges ``[start, end)`` (keys of ``streams``) whose last byte was read at ``read_ns``."""
     arrived = _arrivals(events, streams, ledger)
     first, last = arrived.coverage.first(start), arrived.coverage.first(end - 1)
     arrival_row = np.where(first >= 0, arrived.row[np.maximum(first, 0)], NONE) if len(arrived.row) else first
     last_row = np.where(last >= 0, arrived.row[np.maximum(last, 0)], NONE) if len(arrived.row) else last
-    handoff_row = _handoffs(events, streams, conn, end)
+    handoff_row = _handoffs(events, streams, conn, end, read_ns)
     lost = _copies_lost(events, streams, arrived, start, end)
     last_row = _handed_off(events, arrived, end, last_row, handoff_row, lost)
     peer_row = _peer_rows(events, streams, start, arrival_row)
     # Without arrivals (a recording without BPF) the hand-off of the first byte carries the hardware timestamp of its packet.
-    first_handoff = _handoffs(events, streams, conn, start + 1)
+    first_handoff = _handoffs(events, streams, conn, start + 1, read_ns)
     stamped_row = np.where(arrival_row != NONE, arrival_row, first_handoff)
     nic = nic_stamps(events, stamped_row, peer_row, options, ledger)
     _count_missing(streams, conn, start, end, arrived, arrival_row, last_row, handoff_row, ledger)
@@ -183,8 +184,13 @@ def _arrivals(events: Events, streams: Streams, ledger: Ledger) -> _Arrivals:
     return all_packets.only(keep)
 
 
-def _handoffs(events: Events, streams: Streams, conn: I64, end: I64) -> I64:
-    """Row of the first hand-off after which the whole message is in the socket."""
+def _handoffs(events: Events, streams: Streams, conn: I64, end: I64, read_ns: I64) -> I64:
+    """Row of the first hand-off after which all bytes before ``end`` are in the socket; NONE if it was not recorded.
+
+    The kernel hands data off while it holds the socket, so nobody reads it before. If the first such hand-off comes after the
+    read and reaches further than ``end``, it belongs to later data, and the message's own came before the capture or was lost. If
+    it does not reach further, it is the message's own, and one of the two clocks is wrong.
+    """
     position = streams.of("H")
     if not len(position):
         return np.full(len(end), NONE)
@@ -193,8 +199,10 @@ def _handoffs(events: Events, streams: Streams, conn: I64, end: I64) -> I64:
     reached = np.maximum.accumulate(streams.key[position])
     found = np.searchsorted(reached, end, side="left")
     inside = np.minimum(found, len(position) - 1)
+    row = streams.row[position[inside]]
     same = (found < len(position)) & (streams.conn[position[inside]] == conn)
-    return np.where(same, streams.row[position[inside]], NONE)
+    later = (events.ts[row] > read_ns) & (reached[inside] > end)
+    return np.where(same & ~later, row, NONE)
 
 
 def _peer_rows(events: Events, streams: Streams, start: I64, arrival_row: I64) -> I64:
