@@ -185,14 +185,17 @@ def world(
     fan: int = 8,
     most: int = 1,
     between: tuple[int, int] = (10_000, 300_000),
+    callers: float = 0.0,
 ) -> World:
     """``n_messages`` in all; ``share`` of them have one cause each, evenly among the causes, or up to ``most`` causes.
 
     Each cause takes a time ``between`` these limits, in ns, by default 10 to 300 us, with equally many of each order of magnitude.
+    ``callers``: after a slow function, its caller itself takes this share of the cause's time longer, as with a cold cache. It is
+    the same cause.
     """
     random = np.random.default_rng(seed)
     parts = [
-        Track(track, n_messages // tracks, random, share, fan, most=most, between=between)
+        Track(track, n_messages // tracks, random, share, fan, most=most, between=between, callers=callers)
         for track in range(tracks)
     ]
     messages = pd.concat([track.messages() for track in parts], ignore_index=True)
@@ -292,6 +295,7 @@ class Track:
         most: int = 1,
         between: tuple[int, int] = (10_000, 300_000),
         work: tuple[tuple[int, str, str, int], ...] = APPLICATION,
+        callers: float = 0.0,
     ) -> None:
         self.tid = TID + track
         self.receive = Core(Tree(RECEIVE, fan), 2 * track, 0, since[0])
@@ -316,10 +320,10 @@ class Track:
             beside = BESIDE_HOL if one == HOL else [i for i in range(len(CAUSES)) if i not in (one, HOL)]
             more = random.choice(beside, random.integers(0, most), replace=False)
             self.added[message, more] = ns(len(more))
-        self._inject()
+        self._inject(callers)
         self._arrange(random)
 
-    def _inject(self) -> None:
+    def _inject(self, callers: float) -> None:
         r, a = self.receive, self.application
         nodes = {
             "nic delay": (r, [r.tree.place("swapper", 1)]),
@@ -341,6 +345,10 @@ class Track:
                 core, places = nodes[name]
                 for place in places:
                     core.ns[rows, place] += ns // len(places)
+                if name.startswith("slow function"):
+                    beside = np.rint(callers * ns).astype(np.int64)
+                    core.ns[rows, core.tree.parent[places[0]]] += beside
+                    self.added[rows, number] += beside
             else:
                 self.application.ns[rows - 1, a.tree.place("process_command")] += ns
             if name == "lock wait":
