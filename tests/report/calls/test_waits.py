@@ -170,6 +170,23 @@ def test_softirq_is_raised_by_the_thread_underneath_unless_an_interrupt_ended_ri
     assert woken_in_softirq(*irq(10_000))["from_thread"] is False
 
 
+def test_a_timer_that_hits_a_sending_thread_brings_no_packet_unless_polls_follow_timers():
+    """The timer's interrupt ends 90 ns before the softirq; 1 of 40 polls of this core is behind one, or 3 of 42."""
+
+    def timer(end):
+        return [
+            event(end - 90, "vector_entry", 20, 1, a=0xEC, c=LOCAL_TIMER),
+            event(end, "vector_exit", 20, 1, a=0xEC, c=LOCAL_TIMER),
+        ]
+
+    sent = [row for i in range(39) for row in softirq(-3_000 * i, 50 - 3_000 * i, 3)]
+    polls = [row for i in (1, 2) for row in (*timer(2_900 * i), *softirq(2_900 * i + 90, 2_900 * i + 150, 3))]
+    assert woken_in_softirq(*sent, *timer(10_200))["from_thread"] is True
+    assert woken_in_softirq(*polls, *sent, *timer(10_200))["from_thread"] is False
+    # Its exit runs what it raised itself, too.
+    assert woken_in_softirq(*sent, *timer(10_200), *softirq(10_210, 10_280, 1))["from_thread"] is True
+
+
 def test_softirq_that_follows_another_was_raised_like_that():
     """NET_RX runs 290 ns after TIMER, which runs right after the interrupt, 6,400 ns earlier: they were raised together."""
     row = woken_in_softirq(

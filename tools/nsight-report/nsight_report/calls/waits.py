@@ -31,6 +31,10 @@ OPERATIONS = {0: "read", 1: "write", 2: "flush", 3: "discard", 5: "secure erase"
 # A softirq that an interrupt raises runs when that interrupt ends; several run one after the other.
 _BEHIND_IRQ_NS = 5_000
 _BEHIND_SOFTIRQ_NS = 2_000
+# Interrupts that bring no packets, unless a NIC defers its own (napi_defer_hard_irqs) and polls on a timer. Then most polls of a core
+# follow such an interrupt; one that only hits a thread that sends on this machine precedes about one of a hundred.
+_NO_DEVICE = ("local_timer", "reschedule")
+_POLLS_BY_CHANCE = 0.05
 
 
 def build(
@@ -146,8 +150,12 @@ def _interrupts(calls: pa.Table) -> Ints:
 
 
 def _raised_by_threads(calls: pa.Table) -> Ints:
-    """Softirqs (call_id) that no interrupt preceded: the thread underneath raised them itself, for example by sending on loopback."""
-    kind = words(calls["kind"].to_pandas())
+    """Softirqs (call_id) that no interrupt raised: the thread underneath raised them itself, for example by sending on loopback.
+
+    That is known of those that no interrupt preceded. A timer's interrupt may hit the thread between its send and the receive
+    softirq, and raises no receive softirq itself unless a NIC defers its interrupts.
+    """
+    kind, symbol = (words(calls[name].to_pandas()) for name in ("kind", "symbol"))
     cpu, start, tid = (calls[n].to_numpy().astype(np.int64) for n in ("cpu", "start_ns", "tid"))
     end = start + calls["dur_ns"].to_numpy()
     soft = np.flatnonzero((kind == "softirq") & (tid > 0))
@@ -161,6 +169,10 @@ def _raised_by_threads(calls: pa.Table) -> Ints:
     first[1:] = (core[1:] != core[:-1]) | (begin[1:] - finish[:-1] > _BEHIND_SOFTIRQ_NS)
     head = np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
     irq = behind_irq[order][head]
+    poll = symbol[soft][order] == "NET_RX"
+    own = irq & poll & np.isin(np.append(symbol[hard], "")[before][order][head], _NO_DEVICE)
+    n_polls, n_own = (np.bincount(core[rows], minlength=core.max(initial=0) + 1) for rows in (poll, own))
+    irq &= ~(own & (n_own <= _POLLS_BY_CHANCE * n_polls)[core])
     return calls["call_id"].to_numpy()[soft[order[~irq]]]
 
 
