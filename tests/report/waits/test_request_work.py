@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machinery.made_up.tables import table
+from nsight_report.waits import Activity
 from nsight_report.waits.hands import COLUMNS, work
-from waits_by_hand import activity, ran, waited
+from waits_by_hand import activity, chains, intervals, ran, told, waited
 
 STATES = [ran(tid, 0, 10_000, tid) for tid in (10, 20, 30)]
 
@@ -65,6 +67,23 @@ def test_it_may_pass_through_several_threads() -> None:
         (20, 150, 300, "hand-over", "measured"),
         (30, 300, 500, "lock", "measured"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("pids", "how"), [((1, 1), ("hand-over", "inferred")), ((1, 2), ("lock", "measured"))]
+)
+def test_a_parked_thread_is_woken_from_no_lock_by_a_thread_of_its_process_that_comes_from_epoll(
+    pids: tuple[int, int], how: tuple[str, str]
+) -> None:
+    """Thread 20 is parked from 0 to 180; 10 waited in epoll until 90, and reads the request at 100. In wait chains that is no lock either."""
+    of = activity(STATES, [], [waited(10, 20, 90, "epoll_pwait"), waited(20, 0, 180, "futex", by=10)])
+    states = [
+        {**row, "pid": {10: pids[0], 20: pids[1]}.get(row["tid"], 3)} for row in of.thread_states.to_pylist()
+    ]
+    of = Activity(table("thread_states", states), of.contexts, of.waits)
+    found = work(requests((1, 10, 20, 100, 500)), np.array([1]), of).to_pylist()
+    assert [(row["tid"], row["how"], row["sure"]) for row in found] == [(10, "read", "measured"), (20, *how)]
+    assert (0, 20, 0, 180, how[0], "futex") in told(chains(intervals((20, 0, 180)), of)[0])
 
 
 def test_a_worker_that_did_not_sleep_took_it_from_memory_after_its_reply_before() -> None:

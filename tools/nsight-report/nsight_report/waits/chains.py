@@ -13,12 +13,12 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from ..interval_joins import Int
+from ..interval_joins import Int, as_of
 from ..losses import Ledger
 from ..tables import schema
 from ..tables.data_frames import column, to_pandas
 from .activity import Activity
-from .events import hand_overs
+from .events import EPOLL, hand_overs
 from .tiles import WAITING, WORDS, Columns, Queries, tiles
 from .words import Words
 
@@ -69,6 +69,23 @@ def explain(
     hand_overs(every, words)
     _account(every, words, ledger)
     return _table(every, words), ledger.table()
+
+
+def are_hand_overs(tid: Int, waker: Int, start: Int, end: Int, activity: Activity) -> npt.NDArray[np.bool_]:
+    """Whether ``explain`` says hand-over of the ends of whole waits (of threads ``tid``, ended by threads ``waker``).
+
+    It looks back to where the waker last waited for any event, or last waited at all, since threads may be parked for long.
+    """
+    waits = activity.waits_of(waker, start, end)
+    of, began, since = column(waits["tid"]), column(waits["start_ns"]), start
+    for rows in (np.arange(len(of)), np.flatnonzero(waits["place"].isin(EPOLL))):
+        last = as_of(of[rows], began[rows], waker, end - 1)
+        since = np.where(last >= 0, np.maximum(start, np.append(began[rows], 0)[last]), since)
+    asked = {"interval_id": np.arange(len(tid)), "tid": tid, "start_ns": since, "end_ns": end}
+    pieces = to_pandas(explain(pd.DataFrame(asked), activity)[0])
+    last_ones = (pieces["depth"] == 0) & (column(pieces["end_ns"]) == end[column(pieces["interval_id"])])
+    found = pieces[last_ones & (pieces["kind"] == "hand-over")]
+    return np.isin(np.arange(len(tid)), column(found["interval_id"]))
 
 
 def _followed(pieces: Columns, path: npt.NDArray[np.int64], may: bool, ledger: Ledger) -> Int:

@@ -21,6 +21,7 @@ from ..tables import schema
 from ..tables.data_frames import column
 from ..timeline.pieces import uncovered
 from .activity import Activity
+from .chains import are_hand_overs
 from .kinds import FILES, INFERRED, LOCKS, MEASURED, MISSING, kinds_of
 from .words import Words
 
@@ -148,7 +149,12 @@ class _Backwards:
         if len(works):
             began = as_of(tid[works], -ended[works], thread, -(low + 1))
             there &= (began < 0) | (ended[works][began] > ended[row])
-        return np.where(there, ended[row], -1), waker[row], kinds["kind"][row], kinds["sure"][row]
+        kind, sure = kinds["kind"][row], kinds["sure"][row]
+        lock = np.flatnonzero(there & (kind == self._words.number("lock")))
+        began = column(waits["start_ns"])[row[lock]]
+        lock = lock[are_hand_overs(thread[lock], waker[row[lock]], began, ended[row[lock]], self._activity)]
+        kind[lock], sure[lock] = self._words.numbers(["hand-over", INFERRED])
+        return np.where(there, ended[row], -1), waker[row], kind, sure
 
     def _from_memory(self, of: Int) -> None:
         """The replying thread was awake when it took up the work. Before that the reader had it, until it slept or read another one."""
