@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from nsight_capsule import settings, stamp
+from nsight_capsule import settings
 from nsight_record.errors import RecordError
 from nsight_report import hops
 
@@ -116,72 +116,6 @@ def test_a_segment_that_a_macvlan_takes_arrives_once(bed: Bed, tmp_path: Path) -
     labels = [f"{bed.name(place)}:{point}" for place, point in (("a", "up0 out"), ("a", "eth0 out"), ("b", "eth0 in"), ("b", "up0 in"))]  # fmt: skip
     for _, ways in made.hops.groupby("packet"):
         assert ways["point"].tolist() == ["socket", *labels]
-
-
-@pytest.mark.parametrize(
-    "points",
-    [("up0", "eth0"), ("up0",), ("eth0",)],
-    ids=["both", "upper", "lower"],
-)
-@pytest.mark.parametrize("apart", [False, True], ids=["one-namespace", "two-namespaces"])
-def test_a_datagram_is_drawn_once_at_stacked_devices(
-    bed: Bed, tmp_path: Path, points: tuple[str, ...], apart: bool
-) -> None:
-    """4000 datagrams at a rate of 1/2: 2000 are drawn, with a standard deviation of 32. If the lower device drew again, it would be 3000. At
-    rate 1, each of 20 that do not fit is skipped once."""
-    space = f"{bed.prefix}-up" if apart else bed.name("a")
-    try:
-        if apart:
-            run("ip", "netns", "add", space)
-        bed.ip(
-            "a",
-            "link",
-            "add",
-            "link",
-            "eth0",
-            "name",
-            "up0",
-            "netns",
-            space,
-            "type",
-            "macvlan",
-            "mode",
-            "bridge",
-        )
-        run("ip", "-n", space, "addr", "add", "10.97.0.1/24", "dev", "up0")
-        run("ip", "-n", space, "link", "set", "up0", "up")
-        for n in range(2, 10):
-            run(
-                "ip",
-                "-n",
-                space,
-                "neigh",
-                "replace",
-                f"10.97.0.{n}",
-                "lladdr",
-                "02:00:00:00:00:01",
-                "dev",
-                "up0",
-            )
-        words = [w for p in points for w in ("--point", f"{space if p == 'up0' else bed.name('a')}:{p}")]
-        with Stamping(tmp_path / "out", *words, "--rate", "1/2", "--port", "7059") as stamping:
-            with bed.in_place(
-                "up" if apart else "a", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            ) as client:
-                for i in range(4000):
-                    client.sendto(b"d" * 100, (f"10.97.0.{2 + i % 8}", 7059))
-                counts = stamp.ask(tmp_path / "out", "counts")
-                half = sum(of.get("drawn", 0) for of in counts.values())
-                stamping.change("--rate", "1")
-                for _ in range(20):
-                    client.sendto(b"d" * 1422, ("10.97.0.2", 7059))
-            manifest = stamping.end()
-    finally:
-        subprocess.run(["ip", "-n", space, "link", "del", "up0"], capture_output=True, check=False)
-        if apart:
-            subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
-    assert abs(half - 2000) < 6 * 32
-    assert total(manifest, "drawn") - half == 20 == total(manifest, "skip_mtu")
 
 
 def test_only_senders_of_the_cgroup_are_chosen(bed: Bed, everywhere: list[str], tmp_path: Path) -> None:

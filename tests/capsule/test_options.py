@@ -18,6 +18,8 @@ from nsight_record import netns
 from nsight_record.errors import RecordError, Usage
 from nsight_report.hops import point_classes
 
+from conftest import ROOT
+
 VETH = {
     "ifname": "eth0",
     "ifindex": 2,
@@ -369,3 +371,13 @@ def test_names_of_devices_cannot_control_the_terminal(
     said = capsys.readouterr().err
     assert "this namespace has a [31m" in said
     assert not set("\x1b\x07") & set(said)
+
+
+def test_devices_that_hand_packets_down_are_the_kinds_that_the_programs_know() -> None:
+    """NSC_STACKED has a bit for each, by its place in KINDS."""
+    text = (ROOT / "tools/bpf/capsule.h").read_text()
+    (line,) = [line for line in text.splitlines() if line.startswith("#define NSC_STACKED")]
+    bits = [int(part.strip(" ()").removeprefix("1 << ")) for part in line.split("NSC_STACKED")[1].split("|")]
+    assert [classes.KINDS[bit] for bit in bits] == ["bridge", "vlan", "bond", "macvlan"]
+    (number,) = [line.split()[2] for line in text.splitlines() if line.startswith("#define NSC_MACVLAN")]
+    assert classes.KINDS[int(number)] == "macvlan"

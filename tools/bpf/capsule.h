@@ -36,6 +36,10 @@
  * order of KINDS in nsight_capsule/classes.py. */
 #define NSC_KINDS 16
 #define NSC_RULES 8
+/* Kinds of devices that hand their packets to another device of this kernel: bridge, vlan, bond,
+ * macvlan. */
+#define NSC_STACKED (1 << 2 | 1 << 3 | 1 << 4 | 1 << 5)
+#define NSC_MACVLAN 5
 
 /* The number of devices that lead out of this kernel without a point: capsules end there
  * unrecorded. */
@@ -168,9 +172,10 @@ struct nsc_config {
 	__u32 most_bytes; /* of an IP packet with its capsule: the smallest MTU of the points */
 	__u32 address[4], mask[4];
 	__u16 vxlan_port, geneve_port;
-	__u8 leave; /* do not take capsules off where packets leave this kernel */
-	__u8 keep;  /* do not take capsules off at the receiver */
-	__u8 unused[2];
+	__u8 leave;   /* do not take capsules off where packets leave this kernel */
+	__u8 keep;    /* do not take capsules off at the receiver */
+	__u8 stacked; /* a device of NSC_STACKED is a point */
+	__u8 unused;
 	struct nsc_rule rules[NSC_RULES];
 };
 

@@ -25,6 +25,7 @@
 static struct nsight_stamp_bpf *sockets, *points[NSC_POINTS];
 static int links[NSC_POINTS];
 static struct bpf_link *cgroup_link;
+static struct nsc_config *shared; /* with the programs */
 
 /* Whether this is the first device of its namespace, so that each namespace is handled once. */
 static bool first_there(const struct device *devices, int i)
@@ -131,6 +132,7 @@ static bool share(struct nsight_stamp_bpf *p)
 	       !bpf_map__reuse_fd(p->maps.records, bpf_map__fd(sockets->maps.records)) &&
 	       !bpf_map__reuse_fd(p->maps.point_devices,
 				  bpf_map__fd(sockets->maps.point_devices)) &&
+	       !bpf_map__reuse_fd(p->maps.decided, bpf_map__fd(sockets->maps.decided)) &&
 	       !bpf_map__reuse_fd(p->maps.addresses, bpf_map__fd(sockets->maps.addresses)) &&
 	       !bpf_map__reuse_fd(p->maps.last_chosen, bpf_map__fd(sockets->maps.last_chosen));
 }
@@ -154,6 +156,8 @@ static struct nsight_stamp_bpf *load_point(const struct device *device, int numb
 	p->rodata->bridged = device->bridged;
 	p->rodata->session = session;
 	p->rodata->class_bit = 1u << (2 * device->kind + egress);
+	p->rodata->stacked = NSC_STACKED >> device->kind & 1;
+	p->rodata->reroutes = device->kind == NSC_MACVLAN;
 	bpf_map__set_autocreate(p->maps.namespaces, false);
 	bpf_map__set_autocreate(p->maps.connections, false);
 	bpf_program__set_autoload(p->progs.at_socket, false);
@@ -214,9 +218,10 @@ struct attached attach_load(struct device *devices, int n, const struct nsc_conf
 	}
 	made.records = bpf_map__fd(sockets->maps.records);
 	made.counts = bpf_map__fd(sockets->maps.counts);
-	made.config = mmap(NULL, getpagesize(), PROT_READ | PROT_WRITE, MAP_SHARED,
-			   bpf_map__fd(sockets->maps.config), 0);
-	if (made.config == MAP_FAILED)
+	shared = mmap(NULL, getpagesize(), PROT_READ | PROT_WRITE, MAP_SHARED,
+		      bpf_map__fd(sockets->maps.config), 0);
+	made.config = shared;
+	if (shared == MAP_FAILED)
 		refused("BPF map of settings");
 	return made;
 }
@@ -244,6 +249,8 @@ static bool set_point_device(const struct device *device, uint32_t i)
 	} all[NSC_POINTS / 2];
 	uint32_t zero = 0;
 
+	if (NSC_STACKED >> device->kind & 1)
+		shared->stacked = 1;
 	all[i].cookie = namespace_cookie();
 	all[i].ifindex = device->ifindex;
 	return !bpf_map_update_elem(bpf_map__fd(sockets->maps.point_devices), &zero, all, BPF_ANY);

@@ -123,10 +123,75 @@ __noinline int is_point(__u64 cookie, __u64 ifindex)
 	return 0;
 }
 
+/* The last datagram on this core that was left without a capsule at a device above another one. */
+struct decided {
+	__u64 packet, socket;
+	__u32 point, reroutes;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct decided);
+} decided SEC(".maps");
+
+/* Whether a route, which is not a VLAN's or bond's that is lost by now, leads to this device
+ * itself. */
+static __always_inline bool routed_here(struct __sk_buff *skb)
+{
+	struct sk_buff___summed *kernel = bpf_cast_to_kern_ctx(skb);
+	struct dst_entry *dst = route_of(skb);
+
+	return dst && BPF_CORE_READ(dst, dev) == BPF_CORE_READ(kernel, dev);
+}
+
 /*
- * Whether another point drew, or did not draw, this datagram before: its route leads to a device
- * above this one (macvlan, ipvlan), maybe in another namespace, which is a point. VLAN devices and
- * bonds drop the route if the device below would (IFF_XMIT_DST_RELEASE): not known then.
+ * Whether a point above this device drew, or did not draw, this datagram just now: without a queue
+ * discipline of its own, a device hands the same packet down on the same core. Packets' memory is
+ * used again: so each datagram that passes below ends what is known, and one that is routed here
+ * passed no other device, except an ipvlan of mode l3 or l3s.
+ */
+static __always_inline bool decided_above(struct __sk_buff *skb, const struct nsc_config *c)
+{
+	__u64 packet = (__u64)bpf_cast_to_kern_ctx(skb), socket = (__u64)skb->sk;
+	struct decided *last;
+	__u32 zero = 0;
+	bool same;
+
+	if (!c->stacked)
+		return false;
+	last = bpf_map_lookup_elem(&decided, &zero);
+	if (!last)
+		return false;
+	same = last->packet == packet && last->socket == socket && last->point != point &&
+	       ((last->reroutes && !reroutes) || !routed_here(skb));
+	if (!stacked) {
+		last->packet = 0;
+	} else if (!same) {
+		last->packet = packet;
+		last->socket = socket;
+		last->point = point;
+		last->reroutes = reroutes;
+	}
+	return same;
+}
+
+/* It got a capsule: that shows below. */
+static __always_inline void decision_shows(void)
+{
+	struct decided *last;
+	__u32 zero = 0;
+
+	last = stacked ? bpf_map_lookup_elem(&decided, &zero) : NULL;
+	if (last)
+		last->packet = 0;
+}
+
+/*
+ * The same for a device above that has a queue discipline: the datagram's route leads there, and it
+ * is a point, maybe in another namespace. VLAN devices and bonds drop the route if the device below
+ * would (IFF_XMIT_DST_RELEASE): not known then.
  */
 static __always_inline bool drawn_above(struct __sk_buff *skb)
 {
@@ -248,7 +313,7 @@ static __always_inline void maybe_born(struct __sk_buff *skb, const struct nsc_c
 	 * sent. Some kernels keep its sender's socket all the way. */
 	if (skb->ingress_ifindex)
 		return;
-	if (!drawn(c) || !datagram_targeted(skb, c, p) || drawn_above(skb))
+	if (decided_above(skb, c) || !drawn(c) || !datagram_targeted(skb, c, p) || drawn_above(skb))
 		return;
 	now = bpf_ktime_get_ns(); /* not earlier: it takes longer than all that is above */
 	if (!due(c, now))
@@ -265,7 +330,10 @@ static __always_inline void maybe_born(struct __sk_buff *skb, const struct nsc_c
 		what = extend(skb, p, &capsule);
 	}
 	count(point, what);
-	if (what != NSC_C_BORN || !outward)
+	if (what != NSC_C_BORN)
+		return;
+	decision_shows();
+	if (!outward)
 		return;
 	neutralize(&first, wanted_sum(IPPROTO_UDP, p->payload));
 	count(point, record(skb, p, NSC_LEFT, now, &first, 0) ? NSC_C_LEFT : NSC_C_LEFT_LOST);

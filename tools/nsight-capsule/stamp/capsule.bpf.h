@@ -15,6 +15,8 @@ const volatile __u32 namespace_number;
 const volatile bool ethernet = true, egress, boundary, outward, bridged;
 const volatile __u16 session;
 const volatile __u32 class_bit; /* this point's class */
+/* stacked: of NSC_STACKED. reroutes: macvlan and ipvlan; the latter may look up another route. */
+const volatile bool stacked, reroutes;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
