@@ -80,6 +80,46 @@ def test_a_packet_is_followed_over_the_boundary_and_the_clocks_agree(
     assert crossed.sum() == len(c.packets)
 
 
+def test_read_only_recordings_of_two_kernels_are_joined(bed: Bed, tmp_path: Path) -> None:
+    """Two runs with --match at the same time, each with the points of one half: every segment and datagram is followed from one to the
+    other, and the fitted clock is 0 within its bound."""
+    options = ("--match", "--rate", "1", "--port", "7044")
+    halves = {
+        name: [word for place in places for word in ("--netns", bed.name(place))]
+        for name, places in (("one", ("a", "h1")), ("two", ("h2", "b")))
+    }
+    paths = [tmp_path / f"{name}.capsules" for name in halves]
+    with (
+        Stamping(paths[0], *halves["one"], *options) as first,
+        Stamping(paths[1], *halves["two"], *options) as second,
+    ):
+        for one, other in (bed.connection(socket.AF_INET, 7044), bed.datagrams(socket.AF_INET6, 7044)):
+            if other.type == socket.SOCK_DGRAM:
+                other.connect(bed.in_place("a", one.getsockname))
+            for n in range(N):
+                one.send(b"%3d" % n * 50)
+                assert other.recv(1 << 16) == b"%3d" % n * 50
+                other.send(b"%3d" % n)
+                assert one.recv(1 << 16) == b"%3d" % n
+        ends = first.end(), second.end()
+    # 4 points in each half; a segment that was sent again has the key of the first, and both are doubtful.
+    assert {total(manifest, "matched") % 4 for manifest in ends} == {0}
+    c = hops.load_all(paths)
+    lost = {row["key"]: row["count"] for row in c.losses.to_pylist()}
+    assert set(lost) <= {"hops_match_doubtful"}
+    assert len(c.packets) == 4 * N - len(lost)
+    for _, way in c.hops.groupby("packet"):
+        assert sorted(way["clock"]) == [0] * 4 + [1] * 4
+        assert abs(int(way["clock"].diff().sum())) == 1
+    offset, bound = c.crossings[1].offset.of(c.hops["ts_ns"].to_numpy(np.int64))
+    assert (np.abs(offset) <= bound).all()
+    rows = layers.passages(c)
+    between = rows["bound_ns"] > 0
+    assert between.sum() == len(c.packets)
+    assert (rows.loc[between, "dur_ns"] >= -rows.loc[between, "bound_ns"]).all()
+    assert (rows.loc[~between, "dur_ns"] >= 0).all()
+
+
 @pytest.mark.parametrize("leave", [False, True])
 def test_a_datagram_whose_first_device_leads_out_has_a_capsule_only_if_they_may_leave(
     bed: Bed, tmp_path: Path, leave: bool

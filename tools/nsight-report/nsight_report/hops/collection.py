@@ -96,6 +96,7 @@ class Collection:
 
     The key of a point is POINTS times its kernel (number of its directory, ``hops.clock``) plus its number. ``crossings``: by
     kernel, all but the first. ``apart``: see ``between``. ``boot_ids``: of each kernel's boot. ``references``: of a single kernel.
+    ``sightings``: the records of a single kernel in the read-only mode; None: it has others.
     """
 
     path: Path
@@ -111,6 +112,7 @@ class Collection:
     crossings: dict[int, Crossing] = field(default_factory=dict)
     apart: npt.NDArray[np.bool_] = field(default_factory=_alone)
     references: References = field(default_factory=References)
+    sightings: records.Records | None = None
 
     def arrow(self, name: str) -> pa.Table:
         """Table ``packets`` or ``hops`` in its schema."""
@@ -156,6 +158,7 @@ def load(path: Path) -> Collection:
         (kernel,),
         (boot_id,),
         references=references.of(raw.get("common")),
+        sightings=found if by_fields or not len(found) else None,
     )
 
 

@@ -2,7 +2,8 @@
 """Several directories of nsight-capsule, one per kernel on the packets' path, as one collection in the clock of the first.
 
 A packet is identified by its capsule: birth, number, and when it left the previous kernel. The packet that one kernel saw leave
-at that time is the packet that the next one saw arrive. The same packets show the relation of the clocks (``offsets``).
+at that time is the packet that the next one saw arrive. In the read-only mode, it is its key (``sightings``). The same packets show the
+relation of the clocks (``offsets``).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from ..errors import BadInput
 from ..losses import Ledger
-from . import offsets, references
+from . import offsets, references, sightings
 from .collection import POINTS, Collection, Crossing, between
 from .offsets import UNKNOWN
 
@@ -58,8 +59,15 @@ def joined(parts: Sequence[Collection]) -> Collection:
     """One collection from several. Raises BadInput if no packet passed between them."""
     _check(parts)
     ledger = Ledger("hops")
+    match = any(part.match for part in parts)
+    if match:
+        parts = sightings.prepared(parts, ledger)
     packets, hops = _stacked(parts)
-    links = _links(packets, hops, ledger)
+    if match:
+        links, keep = sightings.links(parts, packets, hops, ledger)
+        hops = hops[keep[hops["packet"].to_numpy(np.int64)]]
+    else:
+        links = _links(packets, hops, ledger)
     tree = _tree(parts, hops, links, ledger)
     root, depth = _chains(len(packets), links)
     hops = _in_first_clock(hops, tree, root, depth)
@@ -80,7 +88,7 @@ def joined(parts: Sequence[Collection]) -> Collection:
     )
     return replace(
         parts[0], points=points, counts={k * POINTS + n: of for k, p in enumerate(parts) for n, of in p.counts.items()},
-        cut=any(part.cut for part in parts), packets=packets, hops=hops.assign(point=names),
+        match=match, cut=any(part.cut for part in parts), packets=packets, hops=hops.assign(point=names),
         losses=pa.concat_tables([*(part.losses for part in parts), ledger.table()]),
         kernels=tuple(part.kernels[0] for part in parts), crossings=tree.crossings, apart=apart,
         boot_ids=tuple(part.boot_ids[0] for part in parts),
@@ -92,10 +100,10 @@ def _check(parts: Sequence[Collection]) -> None:
         raise BadInput(f"{len(parts)} directories, at most {MOST_KERNELS}", "leave some out")
     names = [part.kernels[0] for part in parts]
     for part in parts:
-        if part.match:
+        if part.sightings is None and any(other.match for other in parts):
             raise BadInput(
-                f"{part.path}: recorded with --match, whose packets have no capsules to follow from kernel to kernel",
-                "give it alone, or use --session N --leave in each kernel",
+                f"{part.path}: recorded without --match, and others with it: they cannot be joined",
+                "record all kernels with --match, or all without",
             )
         if names.count(part.kernels[0]) > 1:
             raise BadInput(
@@ -169,7 +177,9 @@ def _tree(parts: Sequence[Collection], hops: pd.DataFrame, links: pd.DataFrame, 
         if b not in tree.crossings:
             raise BadInput(
                 f"{parts[b].path}: no packet went between it and the kernels before",
-                "run nsight-capsule with --leave and the same --session N in each, with points on the devices between them",
+                "run nsight-capsule with --match and the same filter and rate in each, with points on the devices between them"
+                if parts[b].match
+                else "run nsight-capsule with --leave and the same --session N in each, with points on the devices between them",
             )
     return tree
 

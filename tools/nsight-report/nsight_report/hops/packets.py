@@ -115,20 +115,20 @@ def of_capsules(r: Records, ledger: Ledger) -> tuple[pd.DataFrame, pd.DataFrame]
     return _finish(r, hops, np.isin(r["kind"], (records.END, records.LEFT)), origin)
 
 
-def of_sightings(r: Records, ledger: Ledger) -> tuple[pd.DataFrame, pd.DataFrame]:
+def of_sightings(r: Records, ledger: Ledger, alone_too: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The same for the read-only mode: the n-th packet with a key at one point is the n-th with that key at another.
 
     If the points saw a key a different number of times (loss, retransmission, equal datagrams), the packets cannot be matched: they
-    are counted as lost and left out, and so are packets that only one point saw.
+    are counted as lost and left out, and so are packets that only one point saw, unless ``alone_too``. ``packets`` has ``key``.
     """
     point, now = r["point"].astype(np.int64), r["time"].astype(np.int64)
-    frame = pd.DataFrame({"key": _keys(r), "number": point, "ts_ns": now, "record": np.arange(len(r))})
+    frame = pd.DataFrame({"key": keys(r), "number": point, "ts_ns": now, "record": np.arange(len(r))})
     frame = frame.sort_values("ts_ns", kind="stable")
     frame["nth"] = frame.groupby(["key", "number"]).cumcount()
     times = frame.groupby(["key", "number"])["nth"].transform("size")
     by_key = times.groupby(frame["key"])
     doubtful = by_key.transform("min") != by_key.transform("max")
-    alone = frame.groupby("key")["number"].transform("nunique") == 1
+    alone = (frame.groupby("key")["number"].transform("nunique") == 1) & (not alone_too)
     ledger.add("hops_match_alone", int(alone.sum()))
     ledger.add("hops_match_doubtful", int((doubtful & ~alone).sum()))
     frame = frame[~doubtful & ~alone]
@@ -147,8 +147,9 @@ def _cores(r: Records) -> Ints:
     return np.where(cpu < MOST_CORES, cpu, -1)
 
 
-def _keys(r: Records) -> npt.NDArray[np.uint64]:
-    raw = np.ascontiguousarray(r["capsule"]).view(np.uint8).reshape(len(r), -1)[:, :8]
+def keys(r: Records) -> npt.NDArray[np.uint64]:
+    """What identifies a packet in each record of the read-only mode."""
+    raw = np.ascontiguousarray(r["capsule"]).view(np.uint8).reshape(len(r), records.CAPSULE.itemsize)[:, :8]
     return np.ascontiguousarray(raw).view("<u8").reshape(-1)
 
 
@@ -173,6 +174,7 @@ def _finish(
         at=point_classes.texts(_annotations(r, of)),
         birth=r["capsule"]["birth"][of].astype(np.int64), number16=r["capsule"]["seq"][of].astype(np.int64), origin=origin[of],
         seq=r["seq"][of].astype(np.int64), length=r["length"][of].astype(np.int64), bound_ns=0,
+        key=keys(r)[of],
     )  # fmt: skip
     return packets.drop(columns="record"), hops.drop(columns=["place", "record"], errors="ignore")
 
