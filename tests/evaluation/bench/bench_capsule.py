@@ -172,7 +172,7 @@ def _datagram() -> bytes:
     )
 
 
-def packet_costs(bed: Bed) -> dict[str, int]:
+def packet_costs(bed: Bed, turns: int = _TURNS, repeat: int = _REPEAT) -> dict[str, int]:
     """ns of the dearer program of a point, by packet; the least of some turns. Rate 0: a capsule is already in the packet, or none."""
     plain = struct.pack(">HHIIBBHHH", 9, 7, 1, 1, 5 << 4, 0x18, 512, 0, 0) + bytes(100)
     packets = {
@@ -181,21 +181,36 @@ def packet_costs(bed: Bed) -> dict[str, int]:
         "segment, stamped": v4_segment(_SESSION),
         "segment, stamped at other classes of points": v4_segment(_SESSION, points=ANNOTATED << 10),
     }
-    place, found = f"{bed.name('h1')}:va", defaultdict(list)
-    with tempfile.TemporaryDirectory() as directory:
-        out, frame = Path(directory, "out"), Path(directory, "frame")
-        with Stamping(out, "--point", place, "--rate", "0", "--session", str(_SESSION)) as run:
-            ours = loaded(run.child())
-            points = [str(p["id"]) for p in _programs() if p["id"] in ours and p.get("name") == "at_point"]
-            for name in list(packets) * _TURNS:
-                frame.write_bytes(bytes(12) + packets[name])
-                found[name].append(max(_ns_of(program, frame) for program in points))
-            run.end()
+    found: dict[str, list[int]] = defaultdict(list)
+    with _programs_of(bed, "h1", "va") as (points, frame):
+        for name in list(packets) * turns:
+            frame.write_bytes(bytes(12) + packets[name])
+            found[name].append(max(_ns_of(program, frame, repeat) for program in points))
+    # The dearer program is that of ingress, where the segment has its destination, and keeps its capsule.
+    with _programs_of(bed, "b", "eth0") as (points, frame):
+        frame.write_bytes(bytes(12) + packets["segment, stamped"])
+        for _ in range(turns):
+            found["segment, arrives"].append(max(_ns_of(program, frame, repeat) for program in points))
     return {name: min(ns) for name, ns in found.items()}
 
 
-def _ns_of(program: str, frame: Path) -> int:
-    words = [BPFTOOL, "-j", "prog", "run", "id", program, "data_in", str(frame), "repeat", str(_REPEAT)]
+@contextmanager
+def _programs_of(bed: Bed, place: str, device: str) -> Iterator[tuple[list[str], Path]]:
+    """Programs of a point, and where to write the packet for them."""
+    with tempfile.TemporaryDirectory() as directory:
+        out = Path(directory, "out")
+        point = f"{bed.name(place)}:{device}"
+        with Stamping(out, "--point", point, "--rate", "0", "--session", str(_SESSION)) as run:
+            ours = loaded(run.child())
+            yield (
+                [str(p["id"]) for p in _programs() if p["id"] in ours and p.get("name") == "at_point"],
+                Path(directory, "frame"),
+            )
+            run.end()
+
+
+def _ns_of(program: str, frame: Path, repeat: int) -> int:
+    words = [BPFTOOL, "-j", "prog", "run", "id", program, "data_in", str(frame), "repeat", str(repeat)]
     return int(
         json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)["duration"]
     )
@@ -217,12 +232,21 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=float, default=0.5, help="of each measurement (default %(default)s)"
     )
+    parser.add_argument(
+        "--points",
+        action="store_true",
+        help="only what a point takes, in few runs: for guests whose clock counts instructions (tests/machinery/guest/run --icount)",
+    )
     args = parser.parse_args()
     private.mounts()
     bed, results = Bed(), defaultdict(lambda: defaultdict(list))
     bed.clear()
     try:
         bed.build()
+        if args.points:
+            for name, ns in packet_costs(bed, 3, 2_000).items():
+                print(f"a point, {name}: {ns} ns")
+            return 0
         measure(bed, 0.2)
         for number in range(args.rounds):
             for rate in random.sample(SETTINGS, len(SETTINGS)):
