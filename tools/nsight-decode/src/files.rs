@@ -10,6 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use memmap2::Mmap;
+
 /// Text files of a kernel are not larger: 1 GiB.
 const MAX_TEXT: u64 = 1 << 30;
 /// Opening a pipe without a writer, or a terminal, must not block the program.
@@ -50,8 +52,17 @@ fn regular(file: File) -> io::Result<File> {
     }
 }
 
-/// The whole text of a file such as kallsyms; a file below /proc does not report its length.
-pub fn read(file: File) -> io::Result<Vec<u8>> {
+/// The whole text of a file such as kallsyms, until the program ends; a file below /proc does not report its length.
+pub fn text(file: File) -> io::Result<&'static [u8]> {
+    let length = file.metadata()?.len();
+    // SAFETY: as for perf.data: the file is not written while it is read.
+    match (1..=MAX_TEXT).contains(&length).then(|| unsafe { Mmap::map(&file) }) {
+        Some(Ok(map)) => Ok(Box::leak(Box::new(map))),
+        _ => read(file).map(|text| &*text.leak()),
+    }
+}
+
+fn read(file: File) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     if file.take(MAX_TEXT + 1).read_to_end(&mut text)? as u64 > MAX_TEXT {
         return Err(io::Error::other("larger than 1 GiB"));

@@ -90,9 +90,8 @@ impl Kernel {
         let symbols = || -> Result<Vec<Symbols>> {
             let Some(directory) = &directory else { return Ok(Vec::new()) };
             let text =
-                files::open_below(directory, Path::new("kallsyms")).and_then(|(file, _)| files::read(file));
-            // The names of symbols are needed until the program ends.
-            Ok(kallsyms::parse(text.map_err(|e| Error::input(&directory.join("kallsyms"), e, hint))?.leak()))
+                files::open_below(directory, Path::new("kallsyms")).and_then(|(file, _)| files::text(file));
+            Ok(kallsyms::parse(text.map_err(|e| Error::input(&directory.join("kallsyms"), e, hint))?))
         };
         let mut kernel = Self::default();
         let mut file = None;

@@ -11,6 +11,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use memmap2::MmapOptions;
+
 use crate::error::{Error, Result};
 use crate::libipt;
 
@@ -160,22 +162,59 @@ impl MemoryFile {
         self.file.write_all_at(bytes, at).map_err(Error::memory)
     }
 
-    /// Appends bytes of a file, and returns their offset. Copies in pieces that fit into the caches.
+    /// Appends bytes of a file, and returns their offset.
     pub fn copy(&mut self, from: &File, offset: u64, size: u64) -> std::io::Result<u64> {
         let at = self.end;
-        let mut buffer = vec![0; size.min(COPIED) as usize];
-        let mut done = 0;
-        while done < size {
-            let piece = &mut buffer[..(size - done).min(COPIED) as usize];
-            from.read_exact_at(piece, offset + done)?;
-            self.file.write_all_at(piece, at + done)?;
-            done += piece.len() as u64;
+        // Mapped, they are copied once; a file below /proc can only be read.
+        // SAFETY: as for perf.data: the file is not written while it is read.
+        let map = unsafe { MmapOptions::new().offset(offset).len(size as usize).map(from) };
+        let held = from.metadata()?.len();
+        match map.ok().filter(|_| offset + size <= held) {
+            Some(map) => self.file.write_all_at(&map, at)?,
+            None => self.copy_pieces(from, offset, size)?,
         }
         self.end += size;
         Ok(at)
     }
 
+    /// In pieces that fit into the caches.
+    fn copy_pieces(&self, from: &File, offset: u64, size: u64) -> std::io::Result<()> {
+        let mut buffer = vec![0; size.min(COPIED) as usize];
+        let mut done = 0;
+        while done < size {
+            let piece = &mut buffer[..(size - done).min(COPIED) as usize];
+            from.read_exact_at(piece, offset + done)?;
+            self.file.write_all_at(piece, self.end + done)?;
+            done += piece.len() as u64;
+        }
+        Ok(())
+    }
+
     pub fn path(&self) -> Arc<Path> {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd())).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Directory;
+
+    #[test]
+    fn what_is_mapped_and_what_is_read_is_copied_alike() {
+        let directory = Directory::new();
+        let path = directory.path().join("kcore");
+        let bytes: Vec<u8> = (0..3 * COPIED + 5).map(|n| (n % 251) as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let file = File::open(&path).unwrap();
+        let mut memory = MemoryFile::new().unwrap();
+        let size = bytes.len() as u64 - 3;
+        assert_eq!(memory.copy(&file, 3, size).unwrap(), 0);
+        memory.copy_pieces(&file, 3, size).unwrap();
+        let mut both = vec![0; 2 * size as usize];
+        memory.file.read_exact_at(&mut both, 0).unwrap();
+        assert_eq!(both, [&bytes[3..], &bytes[3..]].concat());
+        // A cut file.
+        assert!(memory.copy(&file, 4, size).is_err());
     }
 }
