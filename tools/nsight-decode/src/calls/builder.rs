@@ -178,4 +178,51 @@ mod tests {
         let rows = builder.finish().unwrap().rows;
         assert_eq!(rows, (MOST_ROWS + 3) as u64);
     }
+
+    #[test]
+    fn a_file_with_many_row_groups_is_continued_in_another() {
+        use parquet::file::reader::{FileReader, SerializedFileReader};
+        use parquet::record::RowAccessor;
+
+        let directory = crate::scratch::Directory::new();
+        let mut builder = Builder::new(directory.path(), Arc::new(ThreadPool::new(1))).unwrap();
+        builder.table.most_groups = 5;
+        builder.symbols(&[("".into(), "".into()), ("a".into(), "".into()), ("b".into(), "".into())]).unwrap();
+        // Two threads take turns on core 0; rows of a thread, of a and of b. Core 1 has few.
+        for time in 0..800_000 {
+            let cpu = i32::from(time % 7 == 6);
+            let tid = 7 + (time / 100 % 2) as i32;
+            let (from, to, kind) = (0x1000, 0x2000, Kind::Call);
+            let call = Edge { time, from, to, pid: 7, tid, cpu, from_sym: 1, to_sym: 2, kind };
+            builder.edge(&call).unwrap();
+            let back = Edge { from: to, to: 0x1005, from_sym: 2, to_sym: 1, kind: Kind::Return, ..call };
+            builder.edge(&back).unwrap();
+            let n = builder.table.n_groups;
+            assert!(n <= 8, "{n} row groups");
+        }
+        let rows = builder.finish().unwrap().rows;
+
+        let mut names: Vec<_> = std::fs::read_dir(directory.path().join("calls"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["cpu-0000.parquet", "cpu-0000_000001.parquet", "cpu-0001.parquet"]);
+        let mut found = 0;
+        let mut next = [0, 1 << 40];
+        for name in names {
+            let file = std::fs::File::open(directory.path().join("calls").join(&name)).unwrap();
+            let cpu = usize::from(name.starts_with("cpu-0001"));
+            let first = next[cpu];
+            for row in SerializedFileReader::new(file).unwrap().get_row_iter(None).unwrap() {
+                let row = row.unwrap();
+                let (call, parent) = (row.get_long(0).unwrap(), row.get_long(1).unwrap());
+                assert_eq!(call, next[cpu], "{name}");
+                assert!(if call == first { parent == -1 } else { parent == -1 || parent >= first }, "{name}");
+                next[cpu] += 1;
+                found += 1;
+            }
+        }
+        assert_eq!(found, rows);
+    }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Writes rows as Parquet: one file per core, in row groups, so that memory does not depend on the number of rows.
+//! Writes rows as Parquet: one file per core, in row groups, so that memory does not depend on the number of rows. The index at the
+//! end of a file has an entry for each row group, which is in memory until then: where files have many, they are continued in others.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,15 +25,33 @@ use crate::thread_pool::ThreadPool;
 
 /// Rows of a row group, at most.
 const GROUP: usize = 2 * BATCH;
+/// Row groups of all files that are being written, at most; but each core may have a few.
+const MOST_GROUPS: u64 = 1 << 10;
+const LEAST_GROUPS: u64 = 4;
 
 pub struct Table {
     directory: PathBuf,
     format: Arc<Format>,
-    files: BTreeMap<i32, (Arc<CoreFile>, u64)>,
+    files: BTreeMap<i32, Written>,
+    /// Row groups of these files, and their limit.
+    pub(super) n_groups: u64,
+    pub(super) most_groups: u64,
+    /// Files that are continued in others, but still wait for row groups.
+    unfinished: Vec<(Arc<CoreFile>, u64)>,
     rows: u64,
     pool: Arc<ThreadPool>,
     /// Memory of rows that were written, to be reused.
     spare: Arc<Mutex<Vec<Vec<Row>>>>,
+}
+
+/// The file of a core.
+struct Written {
+    /// None: the next row begins a file.
+    file: Option<Arc<CoreFile>>,
+    /// Row groups that it has received.
+    n_groups: u64,
+    /// Files of the core before this one.
+    part: u32,
 }
 
 /// What all files share.
@@ -110,6 +129,12 @@ impl CoreFile {
         self.state().failed.as_ref().map_or(Ok(()), |e| Err(Error::output(&self.path, e)))
     }
 
+    /// Whether so many row groups were written, or one could not be written.
+    fn is_complete(&self, n_groups: u64) -> bool {
+        let state = self.state();
+        state.next == n_groups || state.failed.is_some()
+    }
+
     /// All row groups are complete.
     fn finish(&self, n_groups: u64) -> Result<()> {
         self.check()?;
@@ -138,23 +163,55 @@ impl Table {
             directory: directory.to_owned(),
             format,
             files: BTreeMap::new(),
+            n_groups: 0,
+            most_groups: MOST_GROUPS,
+            unfinished: Vec::new(),
             rows: 0,
             pool,
             spare: Arc::default(),
         })
     }
 
-    fn path(&self, cpu: i32) -> PathBuf {
-        self.directory.join("calls").join(format!("cpu-{cpu:04}.parquet"))
+    /// The names of a core's files are in the order of its rows.
+    fn path(&self, cpu: i32, part: u32) -> PathBuf {
+        let part = if part == 0 { String::new() } else { format!("_{part:06}") };
+        self.directory.join("calls").join(format!("cpu-{cpu:04}{part}.parquet"))
     }
 
-    /// The file of a core, and how many row groups it has received.
-    fn file(&mut self, cpu: i32) -> Result<&mut (Arc<CoreFile>, u64)> {
-        if !self.files.contains_key(&cpu) {
-            let file = CoreFile::create(self.path(cpu), &self.format)?;
-            self.files.insert(cpu, (file.into(), 0));
+    /// The file of a core, for so many further row groups. Returns the number of the first one, too.
+    fn file(&mut self, cpu: i32, n_groups: u64) -> Result<(Arc<CoreFile>, u64)> {
+        let (n, part) = self.files.get(&cpu).map_or((0, 0), |written| (written.n_groups, written.part));
+        let file = match self.files.get(&cpu).and_then(|written| written.file.clone()) {
+            Some(file) => file,
+            None => CoreFile::create(self.path(cpu, part), &self.format)?.into(),
+        };
+        file.check()?;
+        let written = Written { file: Some(file.clone()), n_groups: n + n_groups, part };
+        self.files.insert(cpu, written);
+        self.n_groups += n_groups;
+        Ok((file, n))
+    }
+
+    /// Ends the files with most row groups, until the others have few. Their cores' next rows begin calls of a thread: no call
+    /// has its caller in another file.
+    fn limit(&mut self) -> Result<()> {
+        let most = self.most_groups.max(LEAST_GROUPS * self.files.len() as u64);
+        while self.n_groups > most {
+            let Some(written) = self.files.values_mut().max_by_key(|written| written.n_groups) else { break };
+            let n_groups = std::mem::take(&mut written.n_groups);
+            written.part += 1;
+            self.n_groups -= n_groups;
+            self.unfinished.extend(written.file.take().map(|file| (file, n_groups)));
         }
-        Ok(self.files.get_mut(&cpu).expect("it is there now"))
+        let mut waiting = Vec::new();
+        for (file, n_groups) in std::mem::take(&mut self.unfinished) {
+            match file.is_complete(n_groups) {
+                true => file.finish(n_groups)?,
+                false => waiting.push((file, n_groups)),
+            }
+        }
+        self.unfinished = waiting;
+        Ok(())
     }
 
     /// Writes the complete rows of a core, soon.
@@ -166,13 +223,10 @@ impl Table {
         }
         self.rows += rows.len() as u64;
         let cpu = core.cpu;
-        let (file, n_groups) = self.file(cpu)?;
-        file.check()?;
-        let (file, number) = (file.clone(), *n_groups);
         // A cut completes many rows at once: their columns take more memory than the rows.
         let ranges: Vec<_> =
             (0..rows.len()).step_by(GROUP).map(|at| at..rows.len().min(at + GROUP)).collect();
-        *n_groups += ranges.len() as u64;
+        let (file, number) = self.file(cpu, ranges.len() as u64)?;
         let rows = Arc::new(rows);
         for (number, range) in (number..).zip(ranges) {
             let (names, format, spare) = (texts.all.clone(), self.format.clone(), self.spare.clone());
@@ -189,16 +243,18 @@ impl Table {
                 file.take(number, group);
             }));
         }
-        Ok(())
+        self.limit()
     }
 
     /// Writes everything that is left; `calls.json` last. Returns the number of rows.
     pub fn finish(&mut self, account: &Account) -> Result<u64> {
         if self.files.is_empty() {
-            self.file(0)?;
+            self.file(0, 0)?;
         }
         self.pool.finish();
-        for (file, n_groups) in std::mem::take(&mut self.files).into_values() {
+        let files = std::mem::take(&mut self.files).into_values();
+        let last = files.filter_map(|written| Some((written.file?, written.n_groups)));
+        for (file, n_groups) in std::mem::take(&mut self.unfinished).into_iter().chain(last) {
             file.finish(n_groups)?;
         }
         let path = self.directory.join("calls.json");
