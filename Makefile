@@ -225,7 +225,7 @@ capsule-demo: deps-test
 	@$(PY) tests/evaluation/capsule/guests.py --layer $(LAYER)
 
 # Delays of known size at random layers; and traffic compared byte by byte while nsight-capsule starts and ends: PACKETS=10000000 is its goal.
-PACKETS ?= 100000
+PACKETS ?= 1000000
 capsule-truth: deps-test
 	@$(MAKE) -s build
 	@$(PY) tests/evaluation/capsule/truth.py
