@@ -112,7 +112,7 @@ static __always_inline int waking(struct task_struct *task, __u64 is_new)
 	if (!c)
 		return 0;
 	quota_wait_begins(task);
-	is_woken(task->pid, now);
+	note_wake_up(task, is_new, now);
 	put1(c, NSR_WAKING, now,
 	     (__u64)task->pid | (bpf_get_current_pid_tgid() & 0x3fffff) << NSR_TID_BITS |
 		     (__u64)(task->thread_info.cpu & 0xffff) << 2 * NSR_TID_BITS |

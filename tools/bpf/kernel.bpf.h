@@ -58,12 +58,14 @@ struct task_group {
 };
 
 struct sched_entity {
+	unsigned char sched_delayed; /* Linux 6.12: it sleeps, and is still queued */
 	struct cfs_rq *cfs_rq;
 	__u64 exec_start; /* clock_task when the time that it ran was last summed up */
 };
 
 struct task_struct {
 	unsigned int __state;
+	int on_rq;
 	struct sched_entity se;
 	struct task_group *sched_task_group;
 	unsigned int flags;

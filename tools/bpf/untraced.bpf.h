@@ -62,6 +62,14 @@ static __always_inline void is_woken(__u32 tid, __u64 now)
 	places[tid & (PLACES - 1)].woken_at = now;
 }
 
+static __always_inline void note_wake_up(struct task_struct *task, bool is_new, __u64 now)
+{
+	/* A new thread may get its first core before the tracepoint of its wake-up. */
+	if (is_new && bpf_core_field_exists(task->sched_info.pcount) && task->sched_info.pcount)
+		return;
+	is_woken(task->pid, now);
+}
+
 static __always_inline void leaves_core(struct task_struct *task, bool runnable, __u64 now)
 {
 	__u32 at = task->pid & (PLACES - 1);
@@ -120,12 +128,18 @@ static __always_inline void wake_up_preceded(struct nsr_control *c, struct task_
 		put_wake_up(c, task, time - (task->sched_info.run_delay - places[at].run_delay));
 }
 
-/* Its state now: it may have been woken since. */
+/* Its state now: it may have been woken since. A thread that lost its core just before it fell
+ * asleep has the state already, and is still queued. */
 static __always_inline __u64 untraced_state(struct nsr_control *c)
 {
 	struct task_struct *gone = (struct task_struct *)c->running.task;
+	__u64 state = BPF_CORE_READ(gone, __state) & TASK_REPORT;
 
-	return (BPF_CORE_READ(gone, __state) & TASK_REPORT) | NSR_UNTRACED;
+	if (state && BPF_CORE_READ(gone, on_rq) &&
+	    !(bpf_core_field_exists(gone->se.sched_delayed) &&
+	      BPF_CORE_READ(gone, se.sched_delayed)))
+		state = 0;
+	return state | NSR_UNTRACED;
 }
 
 static __always_inline void runs(struct nsr_control *c, struct task_struct *task, __u64 now)
