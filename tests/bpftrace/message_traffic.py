@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator
 
 N_REQUESTS = 400
-SLOW_S = 0.3
+SLOW_S = 1.0
 #: More packets than one read takes out of the maps, fewer than the maps hold.
 N_TOGETHER = 40
 N_BULK = 4 << 20

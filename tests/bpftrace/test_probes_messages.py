@@ -20,7 +20,7 @@ from conftest import skip_or_fail
 pytestmark = pytest.mark.live
 TRAFFIC = Path(__file__).with_name("message_traffic.py")
 #: Half of the wait of the traffic's slow request, and far more than any other request waits.
-MIN_LATENCY_US = round(SLOW_S * 1e6 / 2)
+MIN_LATENCY_US = round(SLOW_S * 1e6 * 0.9)
 
 
 @pytest.fixture(scope="module")
