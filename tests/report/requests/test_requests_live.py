@@ -173,7 +173,9 @@ def test_requests_of_a_pool_pass_from_the_reader_to_a_worker(
     assert (whole["start_ns"] == rows["read_ns"]).all() and (whole["end_ns"] == rows["last_send_ns"]).all()
     first, last = (getattr(work.groupby("request_id"), name)() for name in ("first", "last"))
     assert (first["tid"] == rows["tid"]).all() and (first["how"] == "read").all()
-    assert (last["tid"] == rows["reply_tid"]).all() and last["how"].isin(["hand-over", "lock", "memory"]).all()
+    assert (last["tid"] == rows["reply_tid"]).all() and last["how"].isin(
+        ["hand-over", "lock", "memory"]
+    ).all()
     # A worker that was woken for the request sleeps 2 ms afterwards.
     took = (last["end_ns"] - last["start_ns"])[last["how"] != "memory"]
     assert (took >= 2_000_000).all()
