@@ -43,6 +43,18 @@ def parted(whole: Path, bed: Bed) -> list[Path]:
     return made
 
 
+def ask(bed: Bed, port: int) -> None:
+    """N requests and replies over TCP and IPv4, and as many over UDP and IPv6."""
+    for one, other in (bed.connection(socket.AF_INET, port), bed.datagrams(socket.AF_INET6, port)):
+        if other.type == socket.SOCK_DGRAM:
+            other.connect(bed.in_place("a", one.getsockname))
+        for n in range(N):
+            one.send(b"%3d" % n * 50)
+            assert other.recv(1 << 16) == b"%3d" % n * 50
+            other.send(b"%3d" % n)
+            assert one.recv(1 << 16) == b"%3d" % n
+
+
 def test_a_packet_is_followed_over_the_boundary_and_the_clocks_agree(
     bed: Bed, everywhere: list[str], tmp_path: Path
 ) -> None:
@@ -51,14 +63,7 @@ def test_a_packet_is_followed_over_the_boundary_and_the_clocks_agree(
     with Stamping(
         tmp_path / "whole", *everywhere, "--rate", "1", "--port", "7041", "--leave", *boundaries
     ) as run:
-        for one, other in (bed.connection(socket.AF_INET, 7041), bed.datagrams(socket.AF_INET6, 7041)):
-            if other.type == socket.SOCK_DGRAM:
-                other.connect(bed.in_place("a", one.getsockname))
-            for n in range(N):
-                one.send(b"%3d" % n * 50)
-                assert other.recv(1 << 16) == b"%3d" % n * 50
-                other.send(b"%3d" % n)
-                assert one.recv(1 << 16) == b"%3d" % n
+        ask(bed, 7041)
         manifest = run.end()
     assert bed.errors() == before
     assert total(manifest, "born") >= 4 * N
@@ -93,14 +98,7 @@ def test_read_only_recordings_of_two_kernels_are_joined(bed: Bed, tmp_path: Path
         Stamping(paths[0], *halves["one"], *options) as first,
         Stamping(paths[1], *halves["two"], *options) as second,
     ):
-        for one, other in (bed.connection(socket.AF_INET, 7044), bed.datagrams(socket.AF_INET6, 7044)):
-            if other.type == socket.SOCK_DGRAM:
-                other.connect(bed.in_place("a", one.getsockname))
-            for n in range(N):
-                one.send(b"%3d" % n * 50)
-                assert other.recv(1 << 16) == b"%3d" % n * 50
-                other.send(b"%3d" % n)
-                assert one.recv(1 << 16) == b"%3d" % n
+        ask(bed, 7044)
         ends = first.end(), second.end()
     # 4 points in each half; a segment that was sent again has the key of the first, and both are doubtful.
     assert {total(manifest, "matched") % 4 for manifest in ends} == {0}

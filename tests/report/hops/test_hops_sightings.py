@@ -86,8 +86,11 @@ def test_a_delay_between_two_kernels_is_found_with_its_size(tmp_path: Path) -> N
 
 
 def test_keys_that_do_not_show_one_way_are_counted_and_not_followed(tmp_path: Path) -> None:
-    """A key twice at each of two kernels (4 sightings): of which kernel is the first, which began to record later? A key of which one
-    of 5 sightings is a copy. A key that b and c both passed on (a's, and 2 of each: 5): which was first? A key that only one point saw."""
+    """Four keys, none of which shows one way:
+
+    1001: two kernels saw it twice (4 sightings); one of them may have missed the first packet. 1002: one of its 5 sightings is a copy.
+    1003: b and c both passed it on (5 sightings), so their order is unknown. 1004: only one point saw it.
+    """
     made = usual()
     for at in (0, 900_000):
         made.seen("a", A_OUT, T0 + 1_100_000 + at, 1001)

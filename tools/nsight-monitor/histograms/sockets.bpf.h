@@ -121,9 +121,9 @@ static __always_inline bool is_handed_off_now(struct packet *p, __u64 now)
 #define SHARED 8
 
 /*
- * Since Linux 6.18, a core that adds a datagram to a socket also queues those that other cores add
- * meanwhile, and hands all of them off one after the other. Then the newest one was handed off
- * before, and this hand-off is that of the newest one of which that is not so; NULL: there is none.
+ * Since Linux 6.18, a core that adds a datagram to a socket also queues the datagrams that other
+ * cores add meanwhile, and hands off all of them, one after the other. The newest datagram then has
+ * a hand-off already: this one belongs to the newest datagram that has none. NULL: all have one.
  */
 static __noinline struct packet *shared_handoff(struct core *core, struct sock *sk, __u64 now)
 {

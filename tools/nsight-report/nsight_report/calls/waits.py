@@ -152,8 +152,8 @@ def _interrupts(calls: pa.Table) -> Ints:
 def _raised_by_threads(calls: pa.Table) -> Ints:
     """Softirqs (call_id) that no interrupt raised: the thread underneath raised them itself, for example by sending on loopback.
 
-    That is known of those that no interrupt preceded. A timer's interrupt may hit the thread between its send and the receive
-    softirq, and raises no receive softirq itself unless a NIC defers its interrupts.
+    A softirq counts as the thread's if no interrupt ended right before it. It also does if only a timer's interrupt did: this may hit
+    the thread between its send and the receive softirq, and raises no receive softirq itself, unless a NIC defers its interrupts.
     """
     kind, symbol = (words(calls[name].to_pandas()) for name in ("kind", "symbol"))
     cpu, start, tid = (calls[n].to_numpy().astype(np.int64) for n in ("cpu", "start_ns", "tid"))

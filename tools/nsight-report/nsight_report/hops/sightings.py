@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ..losses import Ledger
 from . import packets as made
-from .collection import Collection
+from .collection import POINTS, Collection
 from .records import Records
 
 Ints = npt.NDArray[np.int64]
@@ -32,7 +32,10 @@ _ALONE = ("hops_match_alone", "hops_match_doubtful")
 
 
 def prepared(parts: Sequence[Collection], ledger: Ledger) -> list[Collection]:
-    """The kernels with the packets that can be followed, also those that only one point of a kernel saw. ``packets`` has ``key``."""
+    """The same kernels, but only with packets that can be followed. A packet is also kept if only one point of a kernel saw it.
+
+    ``packets`` has the column ``key``.
+    """
     frames = [
         pd.DataFrame({"key": made.keys(r), "clock": k, "number": r["point"].astype(np.int64)})
         for k, r in enumerate(map(_records, parts))
@@ -103,10 +106,9 @@ def _roles(first_out: npt.NDArray[np.bool_], last_out: npt.NDArray[np.bool_]) ->
 
 
 def _outward(parts: Sequence[Collection], rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    out = {
-        (k, n): (p.direction == "out") != (p.kind in _INWARD)
-        for k, part in enumerate(parts)
-        for n, p in part.points.items()
-    }
-    codes = zip(rows["clock"].to_numpy(np.int64).tolist(), rows["number"].to_numpy(np.int64).tolist())
-    return np.array([out[code] for code in codes], bool)
+    """Of each row (kernel and point): whether packets leave the kernel at that point."""
+    out = np.zeros((len(parts), POINTS), bool)
+    for k, part in enumerate(parts):
+        for n, p in part.points.items():
+            out[k, n] = (p.direction == "out") != (p.kind in _INWARD)
+    return out[rows["clock"].to_numpy(np.int64), rows["number"].to_numpy(np.int64)]
