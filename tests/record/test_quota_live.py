@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.live]
 
 CORE = max(os.sched_getaffinity(0))
 QUOTA_US, PERIOD_US = 4_000, 20_000
+HANGS_S = 120
 #: The worker runs until it was kept from running TIMES times, and prints how often that was in all. Half a quota's work lies between
 #: two checks, so no two waits end between them. It does not use nr_throttled: the kernel also counts a queue that is throttled while
 #: its thread waits for the core anyway. Then nobody waits for quota if the next period begins before the thread gets there (of 25,
@@ -49,7 +50,10 @@ COLUMNS = ("tid", "start_ns", "end_ns", "state", "cpu")
 
 @contextlib.contextmanager
 def busy_core() -> Iterator[None]:
-    loop = subprocess.Popen(["taskset", "-c", str(CORE), "sh", "-c", "while :; do :; done"])
+    # In a session of its own: with the priority of this one (autogroup) it could leave the worker too little.
+    loop = subprocess.Popen(
+        ["taskset", "-c", str(CORE), "sh", "-c", "while :; do :; done"], start_new_session=True
+    )
     try:
         yield
     finally:
@@ -84,7 +88,7 @@ def test_waits_for_quota_add_up_to_what_the_group_was_throttled(tmp_path: Path) 
         running.wait_recording()
         group.add(worker.pid)
         before = group.kept_ns()
-        counted = int(worker.communicate("\n")[0])
+        counted = int(worker.communicate("\n", timeout=HANGS_S)[0])
         # Not throttled_ns: a process that ends with its quota used up leaves a throttled group, and nobody waits in it.
         told = group.kept_ns() - before
         running.process.terminate()

@@ -90,7 +90,7 @@ def test_no_thread_that_slept_gets_a_core_without_a_wake_up(
     places = Counter(tid % PLACES for tid in {event[5] for event in found if event[1] in WAKES_OR_SWITCHES})
     for event in found:
         ts, kind, tid, other = event[0], event[1], event[4], event[5]
-        if kind == "sched_waking":
+        if kind in ("sched_waking", "sched_wakeup_new"):  # a number may be used again
             woken[other] = ts
         elif kind == "sched_switch":
             if event[6] & 0xFF and not event[6] & 0x100:  # it did not stay runnable

@@ -61,6 +61,8 @@ struct sched_entity {
 	unsigned char sched_delayed; /* Linux 6.12: it sleeps, and is still queued */
 	struct cfs_rq *cfs_rq;
 	__u64 exec_start; /* clock_task when the time that it ran was last summed up */
+	__u64 sum_exec_runtime;
+	__u64 prev_sum_exec_runtime; /* the sum when it was last given a core */
 };
 
 struct task_struct {

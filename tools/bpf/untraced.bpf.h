@@ -22,25 +22,46 @@ static __always_inline __u64 monotonic_of(__u64 clock, __u64 then, __u64 now)
 	return then && then <= clock && clock - then < now ? now - (clock - then) : 0;
 }
 
+/* When the fair scheduler last gave the thread a core, by its sums: a real-time thread has none,
+ * and the last of them may be old if the thread runs. */
+static __always_inline __u64 picked_at(struct task_struct *task, __u64 clock_task, __u64 now)
+{
+	if (!bpf_core_field_exists(task->se.prev_sum_exec_runtime))
+		return 0;
+	return monotonic_of(clock_task,
+			    BPF_CORE_READ(task, se.exec_start) -
+				    (BPF_CORE_READ(task, se.sum_exec_runtime) -
+				     BPF_CORE_READ(task, se.prev_sum_exec_runtime)),
+			    now);
+}
+
+static __always_inline bool is_last_arrival(struct nsr_control *c, __u64 time)
+{
+	return time + SAME_ARRIVAL_NS >= c->running.since &&
+	       time <= c->running.since + SAME_ARRIVAL_NS;
+}
+
 /*
- * When did prev get the core that the last switch gave another thread? 0: unknown. The idle thread
- * has no arrival time. It got the core when the other one was last accounted for, unless that one
- * has run elsewhere since.
+ * When did prev get the core that the last switch gave another thread? 0: unknown. A thread that
+ * lost its core just before it fell asleep keeps its former arrival time when it gets one again.
+ * The idle thread has none. It got the core when the other one was last accounted for, unless that
+ * one has run elsewhere since.
  */
 static __always_inline __u64 untraced_time(struct nsr_control *c, struct task_struct *prev,
 					   __u64 now)
 {
 	struct rq *queue = prev->se.cfs_rq->rq;
 	struct task_struct *gone = (struct task_struct *)c->running.task;
-	__u64 arrival, clock = queue->clock;
+	__u64 arrival, clock = queue->clock, clock_task = queue->clock_task;
 
-	if (prev->pid)
-		return monotonic_of(clock, prev->sched_info.last_arrival, now);
+	if (prev->pid) {
+		arrival = monotonic_of(clock, prev->sched_info.last_arrival, now);
+		return arrival > c->running.since ? arrival : picked_at(prev, clock_task, now);
+	}
 	arrival = monotonic_of(clock, BPF_CORE_READ(gone, sched_info.last_arrival), now);
-	if (arrival + SAME_ARRIVAL_NS < c->running.since ||
-	    arrival > c->running.since + SAME_ARRIVAL_NS)
+	if (!is_last_arrival(c, arrival) && !is_last_arrival(c, picked_at(gone, clock_task, now)))
 		return 0;
-	return monotonic_of(queue->clock_task, BPF_CORE_READ(gone, se.exec_start), now);
+	return monotonic_of(clock_task, BPF_CORE_READ(gone, se.exec_start), now);
 }
 
 /*
@@ -62,12 +83,11 @@ static __always_inline void is_woken(__u32 tid, __u64 now)
 	places[tid & (PLACES - 1)].woken_at = now;
 }
 
+/* The run queue's clock at a new thread's first core may be older than the tracepoint of its
+ * wake-up, which nevertheless is not a later one. */
 static __always_inline void note_wake_up(struct task_struct *task, bool is_new, __u64 now)
 {
-	/* A new thread may get its first core before the tracepoint of its wake-up. */
-	if (is_new && bpf_core_field_exists(task->sched_info.pcount) && task->sched_info.pcount)
-		return;
-	is_woken(task->pid, now);
+	is_woken(task->pid, is_new ? 0 : now);
 }
 
 static __always_inline void leaves_core(struct task_struct *task, bool runnable, __u64 now)
