@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from conftest import skip_or_fail
 from decode import edges, parity
 from decode import packets as pt
 from decode.damage import AUXTRACE, records
+from decode.test_memory import dense
 from decode.test_nsight_decode import run
 
 pytestmark = pytest.mark.tools
@@ -124,3 +127,17 @@ def test_calls_and_info_of_a_cut_file_say_that_it_is_cut(tmp_path: Path) -> None
     assert "file_cut" in [loss["key"] for loss in losses]
     done = run("info", data, "--symfs", tmp_path / "symfs")
     assert done.returncode == 0 and "cut" in done.stdout, done.stdout
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read_is_told(tmp_path: Path) -> None:
+    """It is mapped, so reading on would end the program with SIGBUS."""
+    data = dense(1, tmp_path)
+    argv = [parity.NATIVE, "edges", data, "--symfs", tmp_path / "symfs", "-o", tmp_path / "edges"]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as running:
+        until = time.monotonic() + 60
+        while str(data) not in Path(f"/proc/{running.pid}/maps").read_text():
+            assert running.poll() is None and time.monotonic() < until
+        os.truncate(data, 4096)
+        _, said = running.communicate(timeout=60)
+    assert running.returncode == 3, said
+    assert said.startswith("error: a file became shorter while it was read\nhint: "), said

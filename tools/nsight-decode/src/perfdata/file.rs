@@ -76,8 +76,7 @@ impl File {
         if meta.len() < PIPE_HEADER {
             return Err(Error::input(&path, "no perf.data file (too short)", readable));
         }
-        // SAFETY: if a mapped file shrinks while it is read, SIGBUS ends the process; a recording is read after it was
-        // made.
+        // SAFETY: a recording is read after it was made. If it becomes shorter meanwhile, SIGBUS ends the program.
         let map = unsafe { Mmap::map(&file) }.map_err(|e| Error::input(&path, e, readable))?;
         Self::parse(path, directory, map)
     }
