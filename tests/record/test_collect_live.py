@@ -35,7 +35,7 @@ NAMES = {TASK, EXIT}
 #: Units of the types below MESSAGE, in their order.
 HEADER = (ROOT / "tools/bpf/record.h").read_text()
 UNITS = (0, *(int(units) for units in re.findall(r"^\tX\(\w+, (\d+), ", HEADER, re.M)))
-MESSAGE = 0x80
+MESSAGE, SHORT = 0x80, 0x20
 RECORDS, COUNTS, END = 1, 2, 3
 ZSTD = 1
 HANGS_S = 120
@@ -83,7 +83,7 @@ def read(path: Path, killed: bool = False) -> File:
                 kind_of = word & 0xFF
                 unit += 16 * units_of(kind_of, second)
                 if kind_of != PAD and (unit <= size or not cut):
-                    file.present[kind_of] += 1
+                    file.present[kind_of & ~SHORT if kind_of >= MESSAGE else kind_of] += 1
             assert cut or unit == len(block)
         elif not cut:
             rows = struct.iter_unpack("<QQQ", data[at : at + (stored - 40) // 24 * 24])
@@ -99,7 +99,7 @@ def units_of(kind: int, second: int) -> int:
         return second & 0xFFFFFFFF
     if kind < MESSAGE:
         return UNITS[kind]
-    return 4 + 2 * (kind & 1) + (kind >> 1 & 1)
+    return 4 + 2 * (kind & 1) + (kind >> 1 & 1) - bool(kind & SHORT)
 
 
 class Collector:

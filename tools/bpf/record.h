@@ -75,7 +75,8 @@
  * MEMORY          40 ns that it took, 22 tid that did it, 2 enum nsr_memory
  * COUNTERS        64 each of five: how much each performance counter of the core grew since the
  *                 record before
- * MESSAGE         struct nsr_message, with NSR_V6 the addresses, with NSR_HW a hardware timestamp
+ * MESSAGE         struct nsr_message, with NSR_V6 the addresses, with NSR_HW a hardware timestamp; with
+ *                 NSR_SHORT struct nsr_short and the addresses. Both forms are counted as one type
  */
 #define NSR_TYPES(X) \
 	X(PAD, 1, "pad") \
@@ -112,10 +113,11 @@ enum nsr_type {
 	NSR_TYPES(X)
 #undef X
 		NSR_N_PLAIN,
-	NSR_MESSAGE = 0x80, /* | enum nsr_stamp << 2 | NSR_HW | NSR_V6 */
+	NSR_MESSAGE = 0x80, /* | enum nsr_stamp << 2 | NSR_HW | NSR_V6 | NSR_SHORT */
 	NSR_V6 = 1,
 	NSR_HW = 2,
-	NSR_N_TYPES = NSR_MESSAGE + (7 << 2),
+	NSR_SHORT = 0x20,
+	NSR_N_TYPES = NSR_MESSAGE + (7 << 2), /* without NSR_SHORT */
 };
 
 /* Timestamps of a message, in the order of the letters of events.tsv: A H R S X T O */
@@ -164,6 +166,22 @@ struct nsr_message {
 		      * with NSR_HW: __u64 hardware timestamp, 0
 		      */
 };
+
+/* The form of most messages: of TCP and UDP, to XMIT, with values that have room. */
+struct nsr_short {
+	__u64 head;
+	__u64 sk; /* its lower 48 bits; 16 fd, signed */
+	__u32 seq;
+	__u32 len;
+	__u32 laddr;
+	__u32 raddr;
+	__u16 lport, rport;
+	__u32 netns;
+	__u32 tid; /* 22 tid; 9 aux of ARRIVAL and XMIT; 1: UDP */
+	__s32 aux; /* HAND_OFF, READ, SEND: aux; ARRIVAL, XMIT: ns since the stamp, 0: none */
+};
+
+#define NSR_SHORT_AUX_BITS 9
 
 /* Counts of events that make no record, in the order of NSR_COUNTS. MULTIPATH: reads and sends of
  * multipath TCP sockets; files of older recorders end before it. */
@@ -249,7 +267,7 @@ struct nsr_control {
 
 /* A file is this, then blocks. All little-endian. */
 #define NSR_MAGIC   "NSIGHTR1"
-#define NSR_VERSION 1
+#define NSR_VERSION 2 /* 1 had no NSR_SHORT */
 
 struct nsr_file {
 	char magic[8];
@@ -292,6 +310,12 @@ static inline int nsr_chunk(__u64 place, __u64 n)
 	return place >> 8 == n + 1 ? (int)(place & (NSR_CHUNKS - 1)) : -1;
 }
 
+/* The type as which a record is counted */
+static inline __u32 nsr_counted(__u32 type)
+{
+	return type < NSR_MESSAGE ? type : type & ~(__u32)NSR_SHORT;
+}
+
 /* Units of a record of this type; 0: there is no such type. */
 static inline __u32 nsr_units(__u32 type)
 {
@@ -302,8 +326,10 @@ static inline __u32 nsr_units(__u32 type)
 		NSR_TYPES(X)
 #undef X
 	}
-	if (type < NSR_MESSAGE || type >= NSR_N_TYPES)
+	if (type < NSR_MESSAGE || nsr_counted(type) >= NSR_N_TYPES)
 		return 0;
+	if (type & NSR_SHORT)
+		return type & NSR_HW ? 0 : 3 + (type & NSR_V6 ? 2 : 0);
 	return 4 + (type & NSR_V6 ? 2 : 0) + (type & NSR_HW ? 1 : 0);
 }
 

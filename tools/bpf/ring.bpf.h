@@ -149,7 +149,7 @@ static __always_inline __u64 *reserve(struct nsr_control *c, __u32 type, __u64 t
 
 	if (stopped)
 		return NULL;
-	__sync_fetch_and_add(&c->produced[type], 1);
+	__sync_fetch_and_add(&c->produced[nsr_counted(type)], 1);
 	cpu = bpf_get_smp_processor_id();
 	ring = bpf_map_lookup_elem(&rings, &cpu);
 	if (!ring)
@@ -169,7 +169,7 @@ static __always_inline __u64 *reserve(struct nsr_control *c, __u32 type, __u64 t
 		pad(c, ring, at + left, units - left, time);
 	}
 lost:
-	__sync_fetch_and_add(&c->lost[type], 1);
+	__sync_fetch_and_add(&c->lost[nsr_counted(type)], 1);
 	return NULL;
 }
 

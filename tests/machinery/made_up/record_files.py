@@ -23,7 +23,7 @@ HEADER = (ROOT / "tools" / "bpf" / "record.h").read_text()
 TYPES = ("NONE", *re.findall(r"^\tX\((\w+), \d+, ", HEADER, re.M))
 TYPE = {name: number for number, name in enumerate(TYPES)}
 NO_CPU = 0xFFFFFFFF
-MESSAGE, V6, HW = 0x80, 1, 2
+MESSAGE, V6, HW, SHORT = 0x80, 1, 2, 0x20
 KINDS = "AHRSXTO"
 RECORDS, COUNTS, END = 1, 2, 3
 ZSTD = 1
@@ -182,6 +182,20 @@ def message(kind: str, ts: int, v6: tuple[int, ...] = (), hw: int | None = None,
     return made if hw is None else made + struct.pack("<QQ", hw, 0)
 
 
+def short(kind: str, ts: int, v6: tuple[int, ...] = (), **fields: Any) -> bytes:
+    """The short form of ``message``."""
+    f = MESSAGE_FIELDS | fields
+    of_packet = kind in "AX"
+    last = f["tid"] | f["aux"] << 22 if of_packet else f["tid"]
+    rest = ts - f["stamp"] if of_packet and f["stamp"] else 0 if of_packet else f["aux"]
+    sk = f["sk"] & (1 << 48) - 1 | (f["fd"] & 0xFFFF) << 48
+    made = struct.pack(
+        "<QQIiIIHHIIi", message_type(kind, bool(v6)) | SHORT | 1 << 8 | (ts & _TIME) << 16, sk, f["seq"], f["len"],
+        f["laddr"], f["raddr"], f["lport"], f["rport"], f["netns"], last | (f["proto"] == 17) << 31, rest,
+    )  # fmt: skip
+    return made + struct.pack(f"<{len(v6)}Q", *v6)
+
+
 def header(cpu: int, magic: bytes = b"NSIGHTR1", version: int = 1) -> bytes:
     return struct.pack("<8sIIQQ", magic, version, cpu, 0, 0)
 
@@ -209,13 +223,18 @@ def counts(
     return block(content + bytes(-len(content) % 16), time, kind=kind)
 
 
+def units_of_message(type_: int) -> int:
+    """Of 16 bytes."""
+    return 4 + 2 * bool(type_ & V6) + bool(type_ & HW) - bool(type_ & SHORT)
+
+
 def split(content: bytes) -> list[bytes]:
     """The records of ``content``, which has no padding and no unknown ones."""
     units = dict.fromkeys(TWO_UNITS, 2) | {"TASK": 3, "COUNTERS": 3, "DROP_V4": 3, "DROP_V6": 4}
     made, at = [], 0
     while at < len(content):
         type_ = content[at]
-        n = units.get(TYPES[type_], 1) if type_ < MESSAGE else 4 + 2 * bool(type_ & V6) + bool(type_ & HW)
+        n = units_of_message(type_) if type_ >= MESSAGE else units.get(TYPES[type_], 1)
         made.append(content[at : at + 16 * n])
         at += 16 * n
     return made
@@ -225,7 +244,8 @@ def whole(cpu: int, content: bytes, time: int = 1_000_000) -> bytes:
     """A complete file of one block: all records produced are in it, and nothing was lost."""
     tallies: dict[int, tuple[int, int]] = {}
     for one in split(content):
-        tallies[one[0]] = (tallies.get(one[0], (0, 0))[0] + 1, 0)
+        type_ = one[0] & ~SHORT if one[0] >= MESSAGE else one[0]
+        tallies[type_] = (tallies.get(type_, (0, 0))[0] + 1, 0)
     return header(cpu) + block(content, time) + counts(time, tallies)
 
 

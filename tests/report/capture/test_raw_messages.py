@@ -115,6 +115,40 @@ def test_stamps_hold_what_the_record_holds(tmp_path: Path) -> None:
     assert stamps[stamps["kind"] == 6]["len"].tolist() == [1]  # the old state
 
 
+SHORT: list[Stamp] = [
+    ("A", 1000, {"fd": 2, "aux": 0x118, "seq": 7, "len": 50, "stamp": 900}),
+    ("A", 1010, {"fd": 32767, "aux": 0x10, "seq": 0xFFFFFFFF, "len": 65536}),
+    ("H", 1100, {"sk": 0xFFFF888000000040, "seq": 57, "aux": 1}),
+    ("R", 1200, {"sk": 0xFFFF7FFF00000040, "seq": 7, "len": 1 << 30, "tid": 7, "fd": 9, "aux": 0x40000040}),
+    ("R", 1210, {"v6": MAPPED, "len": -11, "proto": 17, "tid": 7, "fd": -1}),
+    ("S", 1300, {"sk": 0x40, "seq": 0xFFFFFFFF, "len": 20, "tid": (1 << 22) - 1, "fd": 0}),
+    ("X", 1400, {"sk": 0xFFFF888000000040, "fd": 3, "aux": 0x1FF, "seq": 9, "len": 20, "tid": 7, "stamp": 1500}),
+    ("X", 1410, {"v6": SIX, "fd": 3, "proto": 17, "aux": 0, "len": 20, "netns": 0xFFFFFFFF, "stamp": 1}),
+]  # fmt: skip
+
+
+def test_short_records_say_what_long_ones_do(tmp_path: Path) -> None:
+    made = {}
+    for form in (rf.message, rf.short):
+        content = b"".join(form(kind, ts, **fields) for kind, ts, fields in SHORT)
+        records = rf.write(tmp_path / form.__name__, rf.whole(rf.NO_CPU, TASKS), cpu0=rf.whole(0, content))
+        made[form.__name__] = rf.decode(records, tmp_path / f"{form.__name__}.out", only="messages")
+    (_, long, told), (_, stamps, said) = made["message"], made["short"]
+    assert stamps.tobytes() == long.tobytes() and len(stamps) == len(SHORT)
+    assert said["lost"] == told["lost"] == [] and said["losses"] == told["losses"]
+    assert [record[0] >> 5 for record in rf.split(content)] == [5] * len(SHORT)  # not the long form twice
+
+
+def test_sockets_are_known_by_48_bits_of_their_address(tmp_path: Path) -> None:
+    """With page tables of five levels a kernel's addresses have more; both forms of a record name a socket alike."""
+    sk = 0xFF11000012345640
+    content = rf.message("H", 1000, sk=sk) + rf.short("R", 1100, sk=sk, tid=7)
+    records = rf.write(tmp_path, cpu0=rf.whole(0, content + rf.retransmit(1200, 1, 2, 3, sk)))
+    found, stamps, _ = rf.decode(records, tmp_path / "out")
+    assert set(stamps["sk"].tolist()) == {0x12345640}
+    assert [event[-1] for event in found if event[1] == "tcp_retransmit"] == [0x12345640]
+
+
 def test_cores_come_in_order_of_their_numbers(tmp_path: Path) -> None:
     files = {f"cpu{cpu}": rf.whole(cpu, rf.message("H", 1000)) for cpu in (11, 3, 10, 2, 300, 0, 1, 20)}
     _, stamps, _ = rf.decode(rf.write(tmp_path, **files), tmp_path / "out", only="messages")

@@ -415,7 +415,8 @@ def test_directory_without_usable_files_is_refused(tmp_path: Path) -> None:
 
 
 def test_version_of_the_future_is_refused(tmp_path: Path) -> None:
-    assert "version 2" in str(refused(rf.write(tmp_path, cpu0=rf.header(0, version=2))))
+    assert "version 3" in str(refused(rf.write(tmp_path, cpu0=rf.header(0, version=3))))
+    assert "version 0" in str(refused(rf.write(tmp_path, cpu0=rf.header(0, version=0))))
 
 
 @pytest.mark.parametrize("name", ["cpu-0.records", "machine.records", "irqs.tsv"])

@@ -137,7 +137,7 @@ def test_damaged_files_neither_crash_nor_hang(checked: Path, tmp_path: Path) -> 
 def test_made_up_records_neither_crash_nor_hang(checked: Path, tmp_path: Path) -> None:
     """Complete records of every type with random contents, many with equal times, on two cores."""
     rng = random.Random(SEED)
-    types = list(range(2, len(rf.TYPES))) + list(range(0x80, 0x80 + 28))
+    types = list(range(2, len(rf.TYPES))) + list(range(0x80, 0x80 + 28)) + list(range(0xA0, 0xA0 + 28))
     for number in range(N_MADE_UP):
         files = {}
         coarse = rng.choice([1, 100, 1 << 41])
@@ -165,5 +165,5 @@ def tids(rng: random.Random) -> int:
 
 def units(type_: int) -> int:
     if type_ >= rf.MESSAGE:
-        return 4 + 2 * (type_ & rf.V6) + (type_ & rf.HW) // 2
+        return rf.units_of_message(type_)
     return {"TASK": 3}.get(rf.TYPES[type_]) or 1 + (rf.TYPES[type_] in rf.TWO_UNITS)

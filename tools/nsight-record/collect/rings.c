@@ -47,7 +47,7 @@ static uint64_t complete(const struct rings *rings, const unsigned char *first, 
 
 		if (!word || !units || at + units - from > room)
 			break;
-		found[type]++;
+		found[nsr_counted(type)]++;
 		at += units;
 	}
 	return at - from;

@@ -111,7 +111,7 @@ static uint64_t write_chunk(const struct rings *rings, struct output *out, uint6
 			units = units_of(rings, record, at + unit);
 			if (!units || unit + units > n)
 				break;
-			found[*record & 0xff]++;
+			found[nsr_counted(*record & 0xff)]++;
 		}
 		if (unit > begin && output_block(out, NSR_RECORDS, chunk + begin * NSR_UNIT / 8,
 						 (unit - begin) * NSR_UNIT, now, at + begin))

@@ -304,7 +304,7 @@ static void put_one(struct merge *m, struct raw_file *file, struct nsight_event 
 		ev->kind = K_TCP_RETRANSMIT;
 		ev->a = w >> 32;
 		ev->b = w & 0xffffffff;
-		ev->c = (int64_t)raw_word(p, 2);
+		ev->c = (int64_t)raw_socket(raw_word(p, 2));
 		break;
 	default:
 		return;

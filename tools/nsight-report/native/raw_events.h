@@ -67,6 +67,8 @@ uint32_t raw_reader_name(struct raw_recording *rec, uint32_t port);
 /* Write a drop, and its addresses if the record has them. */
 void raw_put_drop(struct merge *m, struct nsight_event *ev, const unsigned char *p,
 		  unsigned int type);
+/* The thread of a message of the file */
+uint32_t raw_message_tid(const struct raw_file *file, const struct raw_item *item);
 /* Write the timestamps, one core after the other. */
 void raw_write_stamps(struct raw_recording *rec, FILE *out);
 /* The same for intervals of threads. */

@@ -202,7 +202,7 @@ static void read_records(struct raw_file *file, size_t first, const struct nsr_b
 		}
 		if (type != NSR_PAD) {
 			file->n_records++;
-			file->present[type]++;
+			file->present[nsr_counted(type)]++;
 			ts = full_time(head, block->time);
 			if (ts)
 				add_record(file, ts, unit, type, losses);
@@ -389,9 +389,9 @@ bool raw_file_read(struct raw_file *file, int dir, const char *name, uint32_t cp
 		losses->undecodable_bytes += r.size;
 		p = NULL;
 	}
-	if (p && head.version != NSR_VERSION)
+	if (p && (!head.version || head.version > NSR_VERSION))
 		die(EXIT_BAD_INPUT, "use the nsight-report of the release that recorded it",
-		    "%s: version %u of records is unknown (known: %d)", name, head.version,
+		    "%s: version %u of records is unknown (known: 1 to %d)", name, head.version,
 		    NSR_VERSION);
 	if (p)
 		read_blocks(file, &r, losses);

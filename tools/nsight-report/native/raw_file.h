@@ -122,6 +122,12 @@ static inline uint64_t raw_word(const unsigned char *p, int word)
 	return v;
 }
 
+/* A socket by its address, of which short records have 48 bits */
+static inline uint64_t raw_socket(uint64_t address)
+{
+	return (uint64_t)((int64_t)(address << 16) >> 16);
+}
+
 static inline int32_t raw_next_tid(const unsigned char *p)
 {
 	return raw_word(p, 1) & RAW_TID_MASK;

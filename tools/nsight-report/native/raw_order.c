@@ -5,7 +5,6 @@
 #include "util.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define DIGIT_BITS 11
 #define N_DIGITS   (1u << DIGIT_BITS)
@@ -284,10 +283,9 @@ static int32_t only_thread(const struct raw_file *file)
 			return raw_told_thread(item, raw_at(file, item));
 	}
 	if (file->n_messages) {
-		struct nsr_message message;
+		uint32_t tid = raw_message_tid(file, &file->messages[0]);
 
-		memcpy(&message, raw_at(file, &file->messages[0]), sizeof(message));
-		return message.tid <= RAW_TID_MASK ? (int32_t)message.tid : -1;
+		return tid <= RAW_TID_MASK ? (int32_t)tid : -1;
 	}
 	return -1;
 }

@@ -2,18 +2,58 @@
 #include "raw_events.h"
 #include "stamps.h"
 
+#include <netinet/in.h>
 #include <string.h>
+
+/* The message of a record, whichever form it has; returns what follows it. */
+static const unsigned char *message(const unsigned char *p, const struct raw_item *item,
+				    struct nsr_message *m)
+{
+	unsigned int kind = nsr_counted(item->type) >> 2 & 7;
+	bool of_packet = kind == NSR_ARRIVAL || kind == NSR_XMIT;
+	struct nsr_short s;
+
+	if (!(item->type & NSR_SHORT)) {
+		memcpy(m, p, sizeof(*m));
+		return p + sizeof(*m);
+	}
+	memcpy(&s, p, sizeof(s));
+	*m = (struct nsr_message){
+		.sk = s.sk,
+		.seq = s.seq,
+		.len = s.len,
+		.laddr = s.laddr,
+		.raddr = s.raddr,
+		.lport = s.lport,
+		.rport = s.rport,
+		.netns = s.netns,
+		.tid = s.tid & RAW_TID_MASK,
+		.fd = (int16_t)(s.sk >> 48),
+		.aux = of_packet ? s.tid >> NSR_TID_BITS & ((1 << NSR_SHORT_AUX_BITS) - 1)
+				 : (uint32_t)s.aux,
+		.proto = s.tid >> 31 ? IPPROTO_UDP : IPPROTO_TCP,
+		.stamp = of_packet && s.aux ? item->ts - s.aux : 0,
+	};
+	return p + sizeof(s);
+}
+
+uint32_t raw_message_tid(const struct raw_file *file, const struct raw_item *item)
+{
+	struct nsr_message m;
+
+	message(raw_at(file, item), item, &m);
+	return m.tid;
+}
 
 static void fill(struct raw_recording *rec, const struct raw_file *file,
 		 const struct raw_item *item, struct nsight_stamp *s)
 {
-	const unsigned char *p = raw_at(file, item), *more = p + sizeof(struct nsr_message);
 	struct nsr_message m;
+	const unsigned char *more = message(raw_at(file, item), item, &m);
 
-	memcpy(&m, p, sizeof(m));
 	*s = (struct nsight_stamp){
 		.ts = item->ts,
-		.sk = m.sk,
+		.sk = raw_socket(m.sk),
 		.laddr_lo = m.laddr,
 		.raddr_lo = m.raddr,
 		.aux = m.aux,
@@ -25,7 +65,7 @@ static void fill(struct raw_recording *rec, const struct raw_file *file,
 		.cpu = file->cpu,
 		.lport = m.lport,
 		.rport = m.rport,
-		.kind = (item->type - NSR_MESSAGE) >> 2,
+		.kind = nsr_counted(item->type) >> 2 & 7,
 		.family = item->type & NSR_V6 ? 10 : 2,
 		.proto = m.proto,
 	};
