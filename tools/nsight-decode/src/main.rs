@@ -15,7 +15,8 @@ use nsight_decode::error::exit;
 
 /// Files are mapped. No code can go on where a page of one is gone.
 extern "C" fn file_was_cut(_: libc::c_int) {
-    const TEXT: &str = "error: a file became shorter while it was read\nhint: decode it when nothing writes to it\n";
+    const TEXT: &str =
+        "error: a file became shorter while it was read\nhint: decode it when nothing writes to it\n";
     // SAFETY: both may be called in a signal handler.
     unsafe {
         libc::write(libc::STDERR_FILENO, TEXT.as_ptr().cast(), TEXT.len());
