@@ -30,6 +30,8 @@ def test_queries_are_joined_and_the_slow_upstream_is_named(case: str) -> None:
         [sys.executable, names.__file__, "--seconds", "2", case],
         capture_output=True, text=True, timeout=causes.END_S,
     )  # fmt: skip
-    found = re.search(rf"^{case} +(\d+) +([\d.]+)% +[\d.]+% +(\d+) .*slept in clock_nanosleep$", done.stdout, re.M)
+    found = re.search(
+        rf"^{case} +(\d+) +([\d.]+)% +[\d.]+% +(\d+) .*slept in clock_nanosleep$", done.stdout, re.M
+    )
     assert found, done.stdout + done.stderr
     assert int(found[1]) > 100 and float(found[2]) >= 99.9 and int(found[3]) > 0, done.stdout
