@@ -22,8 +22,8 @@ static __always_inline __u64 monotonic_of(__u64 clock, __u64 then, __u64 now)
 	return then && then <= clock && clock - then < now ? now - (clock - then) : 0;
 }
 
-/* When the fair scheduler last gave the thread a core, by its sums: a real-time thread has none,
- * and the last of them may be old if the thread runs. */
+/* When the fair scheduler last gave the thread a core, by its sums. It sums up before each switch,
+ * and not for real-time threads. */
 static __always_inline __u64 picked_at(struct task_struct *task, __u64 clock_task, __u64 now)
 {
 	if (!bpf_core_field_exists(task->se.prev_sum_exec_runtime))
