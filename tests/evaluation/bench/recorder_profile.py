@@ -57,7 +57,7 @@ def sampled(bed: Testbed, server: Server, connections: int, directory: Path) -> 
     if perf.wait():
         raise BedError(f"perf record failed: {perf.output()}")
     report = [
-        "perf",
+        str(recorders.find("perf")),
         "report",
         "-i",
         str(data),
@@ -87,6 +87,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-n", "--lines", type=int, default=30, help="of functions (default: 30)")
     args = parser.parse_args()
+    if not recorders.find("perf"):
+        parser.error("perf is not installed (hint: apt install linux-perf)")
     ours: Recorder = recorders.nsight(recorders.chooses_recorder())[0]
     means = {}
     found: dict[str, list[pd.Series]] = {NOTHING: [], ours.name: []}
@@ -104,10 +106,10 @@ def main() -> int:
     print(
         f"{args.server}, {args.connections} connections: ns a request\n{'core':>4} {'nothing':>9} {'recorded':>9} {'more':>8}  function"
     )
-    for (cpu, function), row in both.sort_values("more", ascending=False).head(args.lines).iterrows():
-        print(f"{cpu:>4} {row[NOTHING]:9.0f} {row[ours.name]:9.0f} {row['more']:8.0f}  {function}")
-    for cpu, row in both.groupby("cpu").sum().iterrows():
-        print(f"{cpu:>4} {row[NOTHING]:9.0f} {row[ours.name]:9.0f} {row['more']:8.0f}  all")
+    sums = both.groupby("cpu").sum().assign(function="all").set_index("function", append=True)
+    shown = pd.concat([both.sort_values("more", ascending=False).head(args.lines), sums])
+    for (cpu, function), *ns in shown[[NOTHING, ours.name, "more"]].itertuples():
+        print(f"{cpu:>4} {ns[0]:9.0f} {ns[1]:9.0f} {ns[2]:8.0f}  {function}")
     return 0
 
 

@@ -86,7 +86,7 @@ def test_a_delay_between_two_kernels_is_found_with_its_size(tmp_path: Path) -> N
 
 
 def test_keys_that_do_not_show_one_way_are_counted_and_not_followed(tmp_path: Path) -> None:
-    """Four keys, none of which shows one way:
+    """Four keys that do not show which way a packet took:
 
     1001: two kernels saw it twice (4 sightings); one of them may have missed the first packet. 1002: one of its 5 sightings is a copy.
     1003: b and c both passed it on (5 sightings), so their order is unknown. 1004: only one point saw it.

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use nsight_decode::error::exit;
 
-/// Files are mapped. No code can go on where a page of one is gone.
+/// Files are mapped: a page behind the new end of one cannot be read, and the program cannot go on.
 extern "C" fn file_was_cut(_: libc::c_int) {
     const TEXT: &str =
         "error: a file became shorter while it was read\nhint: decode it when nothing writes to it\n";

@@ -122,7 +122,7 @@ static inline uint64_t raw_word(const unsigned char *p, int word)
 	return v;
 }
 
-/* A socket by its address, of which short records have 48 bits */
+/* What identifies a socket: the lower 48 bits of its address, since short records have no more. */
 static inline uint64_t raw_socket(uint64_t address)
 {
 	return (uint64_t)((int64_t)(address << 16) >> 16);
